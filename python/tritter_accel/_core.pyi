@@ -1,0 +1,9 @@
+"""Types of the native module. Its names are public through the package's modules."""
+
+__version__: str
+
+# threads
+
+def get_num_threads() -> int: ...
+def set_num_threads(threads: int) -> None: ...
+def simd_level() -> str: ...

@@ -1,0 +1,22 @@
+//! Allocation that fails with an error instead of ending the process.
+
+use super::error::{Error, Result};
+
+/// A vector of `len` default values, or [`Error::Memory`] when it cannot be had.
+pub fn try_vec<T: Default + Clone>(len: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(len).map_err(|_| Error::Memory { bytes: len.saturating_mul(size_of::<T>()) })?;
+    values.resize(len, T::default());
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, try_vec};
+
+    #[test]
+    fn a_size_beyond_memory_is_an_error() {
+        assert_eq!(try_vec::<f32>(3).unwrap(), vec![0.0; 3]);
+        assert!(matches!(try_vec::<f32>(usize::MAX / 2), Err(Error::Memory { .. })));
+    }
+}

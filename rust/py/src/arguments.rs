@@ -1,0 +1,84 @@
+//! Scalars from Python: what is taken, and an error of the package's own that names the argument for everything else.
+
+use pyo3::exceptions::PyOverflowError;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use tritter_core::base::error::Error;
+
+use crate::errors::raise;
+
+fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string())
+}
+
+fn wrong_type(name: &str, value: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
+    raise(Error::ArgumentType {
+        argument: name.into(),
+        message: format!("got {}, wanted {wanted}", type_name(value)),
+    })
+}
+
+fn text(value: &Bound<'_, PyAny>) -> String {
+    value.repr().map_or_else(|_| type_name(value), |text| text.to_string())
+}
+
+/// A whole number of 0 to 2^64 - 1.
+pub fn u64_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    value.extract::<u64>().map_err(|error| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            let message = format!("got {}, wanted a whole number of 0 to 2**64 - 1", text(value));
+            raise(Error::argument(name, message))
+        } else {
+            wrong_type(name, value, "a whole number (int)")
+        }
+    })
+}
+
+/// A whole number of 0 to 2^32 - 1.
+pub fn u32_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let number = u64_argument(name, value)?;
+    u32::try_from(number).map_err(|_| {
+        raise(Error::argument(name, format!("got {number}, wanted a whole number of 0 to 2**32 - 1")))
+    })
+}
+
+/// A count or length.
+pub fn usize_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<usize> {
+    let number = u64_argument(name, value)?;
+    usize::try_from(number)
+        .map_err(|_| raise(Error::argument(name, format!("got {number}, too large for this machine"))))
+}
+
+/// A number, as Python's float.
+pub fn f64_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
+    value.extract::<f64>().map_err(|error| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            raise(Error::argument(name, format!("got {}, too large for a float", text(value))))
+        } else {
+            wrong_type(name, value, "a number (float)")
+        }
+    })
+}
+
+/// A number, rounded to float32.
+pub fn f32_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
+    f64_argument(name, value).map(|number| number as f32)
+}
+
+/// One of a set of words.
+pub fn choice_argument<T: Copy>(
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    choices: &[T],
+    word: impl Fn(T) -> &'static str,
+) -> PyResult<T> {
+    let list = || choices.iter().map(|&choice| format!("'{}'", word(choice))).collect::<Vec<_>>().join(", ");
+    let given =
+        value.cast::<PyString>().map_err(|_| wrong_type(name, value, &format!("one of {}", list())))?;
+    let given = given.to_string_lossy();
+    choices
+        .iter()
+        .copied()
+        .find(|&choice| word(choice) == given)
+        .ok_or_else(|| raise(Error::argument(name, format!("got '{given}', wanted one of {}", list()))))
+}

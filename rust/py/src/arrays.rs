@@ -1,0 +1,252 @@
+//! Arrays across the boundary.
+//!
+//! | Python | Rust | memory |
+//! |---|---|---|
+//! | `ndarray`, of the wanted type, native byte order, C order, aligned | `&[T]`, flat in C order | borrowed from Python |
+//! | other objects that NumPy can view without a copy (`DLPack`, buffers) | `&[T]` | borrowed from their owner |
+//! | `out=` and arrays changed in place | `&mut [T]` | borrowed, and no overlap with an input |
+//! | a result | `Vec<T>` | moved into NumPy, never copied |
+//!
+//! Everything else is an `ArrayError` that names the argument, what came, and the one call that mends it.
+
+use std::ops::Range;
+
+use numpy::{
+    Element, IntoPyArray, PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyReadwriteArrayDyn,
+    PyUntypedArray, PyUntypedArrayMethods,
+};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tritter_core::base::error::Error;
+use tritter_core::base::memory::try_vec;
+
+use crate::errors::raise;
+
+/// An element type that arrays are borrowed as, with the name NumPy gives it.
+pub trait Scalar: Element + Copy + Default {
+    /// The NumPy name, as in `np.float32`.
+    const NAME: &'static str;
+}
+
+impl Scalar for f32 {
+    const NAME: &'static str = "float32";
+}
+impl Scalar for u16 {
+    const NAME: &'static str = "uint16";
+}
+impl Scalar for i8 {
+    const NAME: &'static str = "int8";
+}
+impl Scalar for i64 {
+    const NAME: &'static str = "int64";
+}
+
+fn array_error(name: &str, message: String) -> PyErr {
+    raise(Error::Array { argument: name.into(), message })
+}
+
+/// An array borrowed for reading.
+pub struct Input<'py, T: Scalar> {
+    array: PyReadonlyArrayDyn<'py, T>,
+}
+
+impl<T: Scalar> Input<'_, T> {
+    /// All elements, flat in C order.
+    pub fn slice(&self) -> &[T] {
+        // `read` took contiguous arrays only.
+        self.array.as_slice().unwrap_or_default()
+    }
+
+    /// Lengths of the axes.
+    pub fn shape(&self) -> &[usize] {
+        self.array.shape()
+    }
+
+    fn memory(&self) -> Range<usize> {
+        memory(self.slice())
+    }
+}
+
+fn memory<T>(values: &[T]) -> Range<usize> {
+    let range = values.as_ptr_range();
+    range.start as usize..range.end as usize
+}
+
+/// Borrows `value` for reading, without a copy.
+pub fn read<'py, T: Scalar>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Input<'py, T>> {
+    let array = typed::<T>(name, &as_ndarray::<T>(name, value)?)?;
+    let array =
+        array.try_readonly().map_err(|_| array_error(name, "is being written by another call".into()))?;
+    Ok(Input { array })
+}
+
+/// Borrows `value` to change it in place.
+pub fn read_write<'py, T: Scalar>(
+    name: &str,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<PyReadwriteArrayDyn<'py, T>> {
+    let Ok(array) = value.cast::<PyUntypedArray>() else {
+        return Err(array_error(
+            name,
+            format!("got {}, wanted a NumPy array of {} to write into", type_name(value), T::NAME),
+        ));
+    };
+    let array = typed::<T>(name, array)?;
+    if !flag(&array, "writeable")? {
+        return Err(array_error(name, format!("is read-only, and would be written; pass {name}.copy()")));
+    }
+    array.try_readwrite().map_err(|_| array_error(name, "is in use by another call".into()))
+}
+
+/// Where a result goes: the caller's `out`, or new memory that NumPy will own.
+pub enum Output<'py, T: Scalar> {
+    /// The caller's array.
+    Given(PyReadwriteArrayDyn<'py, T>),
+    /// New memory.
+    New(Vec<T>),
+}
+
+impl<'py, T: Scalar> Output<'py, T> {
+    /// Room for `len` values: `out` if given (of that many elements, sharing no memory with the inputs), else new.
+    pub fn new(out: Option<&Bound<'py, PyAny>>, len: usize, inputs: &[Range<usize>]) -> PyResult<Self> {
+        let Some(out) = out else {
+            return Ok(Self::New(try_vec(len).map_err(raise)?));
+        };
+        // Looked at before it is borrowed for writing, since an overlap is also a conflict of borrows.
+        if let Ok(array) = out.cast::<PyArrayDyn<T>>()
+            && let Ok(view) = array.try_readonly()
+            && let Ok(values) = view.as_slice()
+        {
+            let own = memory(values);
+            if inputs.iter().any(|input| own.start < input.end && input.start < own.end) {
+                return Err(array_error("out", "overlaps an input; pass an array of its own".into()));
+            }
+        }
+        let array = read_write::<T>("out", out)?;
+        if array.len() != len {
+            return Err(raise(Error::DimensionMismatch { expected: len, actual: array.len() }));
+        }
+        Ok(Self::Given(array))
+    }
+
+    /// The memory to write.
+    pub fn slice_mut(&mut self) -> &mut [T] {
+        match self {
+            // `read_write` took contiguous arrays only.
+            Self::Given(array) => array.as_slice_mut().unwrap_or_default(),
+            Self::New(values) => values,
+        }
+    }
+
+    /// The array that holds the result: `out` itself, or a new one of that shape.
+    pub fn into_array(self, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Self::Given(array) => Ok(array.as_any().clone()),
+            Self::New(values) if shape.len() == 1 => Ok(values.into_pyarray(py).into_any()),
+            Self::New(values) => Ok(values.into_pyarray(py).reshape(shape.to_vec())?.into_any()),
+        }
+    }
+}
+
+/// The memory of some inputs, for [`Output::new`].
+pub fn inputs<T: Scalar>(input: &Input<'_, T>) -> [Range<usize>; 1] {
+    [input.memory()]
+}
+
+/// Whole numbers of any integer type as int64, flat in C order with their shape. Indices are small: they are copied.
+pub fn read_integers(name: &str, value: &Bound<'_, PyAny>) -> PyResult<(Vec<i64>, Vec<usize>)> {
+    let py = value.py();
+    let numpy = py.import(intern!(py, "numpy"))?;
+    let array = numpy.call_method1(intern!(py, "asarray"), (value,)).map_err(|cause| {
+        array_error(name, format!("got {}, which NumPy cannot read ({cause})", type_name(value)))
+    })?;
+    let kind: String = array.getattr(intern!(py, "dtype"))?.getattr(intern!(py, "kind"))?.extract()?;
+    let empty = array.getattr(intern!(py, "size"))?.extract::<usize>()? == 0;
+    if kind != "i" && kind != "u" && !empty {
+        let dtype = array.getattr(intern!(py, "dtype"))?;
+        return Err(array_error(
+            name,
+            format!("got an array of {dtype}, wanted whole numbers; call {name}.astype(np.int64)"),
+        ));
+    }
+    let shape: Vec<usize> = array.getattr(intern!(py, "shape"))?.extract()?;
+    let options = PyDict::new(py);
+    options.set_item("dtype", "int64")?;
+    let flat = numpy.call_method(intern!(py, "ascontiguousarray"), (array,), Some(&options))?;
+    let flat = flat.call_method1(intern!(py, "reshape"), (-1,))?;
+    let values = flat.cast::<PyArray1<i64>>().map_err(PyErr::from)?.to_vec()?;
+    Ok((values, shape))
+}
+
+fn typed<'py, T: Scalar>(
+    name: &str,
+    array: &Bound<'py, PyUntypedArray>,
+) -> PyResult<Bound<'py, PyArrayDyn<T>>> {
+    let wanted = T::NAME;
+    let Ok(typed) = array.cast::<PyArrayDyn<T>>() else {
+        let dtype = array.dtype();
+        let text = dtype.str().map_or_else(|_| "another type".into(), |text| text.to_string());
+        return Err(array_error(
+            name,
+            format!("got an array of {text}, wanted {wanted}; call {name}.astype(np.{wanted})"),
+        ));
+    };
+    if !array.is_c_contiguous() {
+        return Err(array_error(
+            name,
+            format!("is not C-contiguous (strides {:?}); call np.ascontiguousarray({name})", array.strides()),
+        ));
+    }
+    if !flag(array, "aligned")? {
+        return Err(array_error(name, format!("is not aligned in memory; call {name}.copy()")));
+    }
+    Ok(typed.clone())
+}
+
+fn flag(array: &Bound<'_, PyAny>, which: &str) -> PyResult<bool> {
+    array.getattr(intern!(array.py(), "flags"))?.getattr(which)?.extract()
+}
+
+fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string())
+}
+
+fn as_ndarray<'py, T: Scalar>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedArray>> {
+    if let Ok(array) = value.cast::<PyUntypedArray>() {
+        return Ok(array.clone());
+    }
+    let py = value.py();
+    let wanted = T::NAME;
+    let kind = type_name(value);
+    let numpy = py.import(intern!(py, "numpy"))?;
+    let viewed = if value.hasattr(intern!(py, "__dlpack__"))? {
+        numpy.call_method1(intern!(py, "from_dlpack"), (value,))
+    } else if value.hasattr(intern!(py, "__array_interface__"))? || is_buffer(value) {
+        numpy.call_method1(intern!(py, "asarray"), (value,))
+    } else if value.hasattr(intern!(py, "__array__"))? {
+        let options = PyDict::new(py);
+        options.set_item("copy", false)?;
+        numpy.call_method(intern!(py, "asarray"), (value,), Some(&options))
+    } else {
+        return Err(array_error(
+            name,
+            format!("got {kind}, wanted an array of {wanted}; call np.asarray({name}, dtype=np.{wanted})"),
+        ));
+    };
+    let viewed = viewed.map_err(|cause| {
+        array_error(
+            name,
+            format!(
+                "got {kind}, which NumPy cannot view without a copy ({}); \
+                 call np.asarray({name}, dtype=np.{wanted}), for a tensor after .detach().cpu()",
+                cause.value(py)
+            ),
+        )
+    })?;
+    viewed.cast_into::<PyUntypedArray>().map_err(PyErr::from)
+}
+
+fn is_buffer(value: &Bound<'_, PyAny>) -> bool {
+    pyo3::types::PyMemoryView::from(value).is_ok()
+}

@@ -1,0 +1,27 @@
+//! `tritter_accel._core`: the binding of `tritter-core`.
+//!
+//! Policy lives in four files, and every other one is thin: extract, run, return.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `arguments` | which Python scalars are taken, and what is said of the others |
+//! | `arrays` | which arrays are borrowed, and who owns the memory of a result (table at its head) |
+//! | `errors` | the Python class of every error of the core |
+//! | `run` | when the interpreter lock is released, the threads, Ctrl-C, and that no panic crosses |
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod arrays;
+mod errors;
+mod run;
+mod threads;
+
+use pyo3::prelude::*;
+
+/// Native part of `tritter_accel`; its names are public through the package's modules.
+#[pymodule(gil_used = true)]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    threads::register(module)?;
+    Ok(())
+}
