@@ -12,3 +12,4 @@
 //! Every result is the same to the bit for every [`base::simd::SimdLevel`] and every number of threads.
 
 pub mod base;
+pub mod numeric;
