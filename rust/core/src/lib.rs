@@ -12,4 +12,5 @@
 //! Every result is the same to the bit for every [`base::simd::SimdLevel`] and every number of threads.
 
 pub mod base;
+pub mod codec;
 pub mod numeric;
