@@ -1,3 +1,8 @@
 //! Numbers over slices, the same to the bit at every level and thread count.
 
+pub mod accumulator;
+pub mod bf16;
+mod elementwise;
+pub mod finite;
+pub mod loss_scaler;
 pub mod reduce;
