@@ -9,10 +9,16 @@
 //! | `errors` | the Python class of every error of the core |
 //! | `run` | when the interpreter lock is released, the threads, Ctrl-C, and that no panic crosses |
 #![forbid(unsafe_code)]
+// Doc comments of functions and classes are docstrings, in the form Python reads.
+#![allow(clippy::doc_markdown)]
 
+mod accumulator;
 mod arguments;
 mod arrays;
+mod bf16;
 mod errors;
+mod finite;
+mod loss_scaler;
 mod run;
 mod threads;
 
@@ -23,5 +29,9 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     threads::register(module)?;
+    bf16::register(module)?;
+    finite::register(module)?;
+    loss_scaler::register(module)?;
+    accumulator::register(module)?;
     Ok(())
 }

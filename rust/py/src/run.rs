@@ -11,7 +11,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::sleep;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -25,6 +26,7 @@ use crate::errors::raise;
 const KEEP_LOCK_BELOW_NS: f64 = 1_000.0;
 const ONE_THREAD_BELOW_NS: f64 = 200_000.0;
 const SIGNAL_POLL: Duration = Duration::from_millis(20);
+const LOCK_POLL: Duration = Duration::from_micros(500);
 
 const SIMD_VARIABLE: &str = "TRITTER_ACCEL_SIMD";
 
@@ -62,6 +64,19 @@ pub fn enter<R: Send>(
         Some(pool) => on_pool(level, &pool, work),
         None => guarded(|| work(&Exec::serial(level))).map_err(raise),
     })
+}
+
+/// Waits for `shared`, which another thread may hold through a long call. Waits without the interpreter lock, which that
+/// call may need to end, and is stopped by Ctrl-C.
+pub fn lock<'a, T>(py: Python<'_>, shared: &'a Mutex<T>) -> PyResult<MutexGuard<'a, T>> {
+    loop {
+        match shared.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => py.detach(|| sleep(LOCK_POLL)),
+        }
+        py.check_signals()?;
+    }
 }
 
 fn on_pool<R: Send>(
