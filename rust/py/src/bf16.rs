@@ -109,8 +109,8 @@ fn bf16_to_f32(bits: &Bound<'_, PyAny>) -> PyResult<f32> {
 /// >>> import numpy as np
 /// >>> from tritter_accel import mixed_precision
 /// >>> values = np.array([1.0, 1.01, -2.0], dtype=np.float32)
-/// >>> [hex(bits) for bits in mixed_precision.convert_to_bf16(values, rounding="nearest_even")]
-/// ['0x3f80', '0x3f81', '0xc000']
+/// >>> mixed_precision.convert_to_bf16(values, rounding="nearest_even")
+/// array([16256, 16257, 49152], dtype=uint16)
 #[pyfunction]
 #[pyo3(
     signature = (values, *, rounding=bf16::Rounding::Truncate, seed=0, step=0, out=None),

@@ -99,7 +99,10 @@ fn on_pool<R: Send>(
             slot = woken.wait_timeout(slot, SIGNAL_POLL).unwrap_or_else(PoisonError::into_inner).0;
             if slot.is_none() && interrupt.is_none() {
                 drop(slot);
-                interrupt = Python::attach(|py| py.check_signals()).err();
+                #[allow(clippy::redundant_closure_for_method_calls)]
+                // The method is not general enough in its lifetime.
+                let signals = Python::attach(|py| py.check_signals());
+                interrupt = signals.err();
                 cancel.store(interrupt.is_some(), Ordering::Relaxed);
                 slot = finished.lock().unwrap_or_else(PoisonError::into_inner);
             }

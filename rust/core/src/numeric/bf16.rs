@@ -222,7 +222,7 @@ mod tests {
             let value = f64::from(f32::from_bits(bits));
             let below = (bits >> 16) as u16;
             let (down, up) = (value - wide(below), wide(below + 1) - value);
-            let want = if down < up || (down == up && below % 2 == 0) { below } else { below + 1 };
+            let want = if down < up || (down == up && below.is_multiple_of(2)) { below } else { below + 1 };
             assert_eq!(nearest_even(f32::from_bits(bits)), want, "{bits:08x}");
             assert_eq!(nearest_even(-f32::from_bits(bits)), want | 0x8000, "{bits:08x}");
         }
@@ -283,7 +283,7 @@ mod tests {
     fn stochastic_rounding_has_the_value_as_its_mean() {
         let count = 1 << 16;
         let exec = Exec::serial(SimdLevel::detected());
-        for value in [1.003_f32, -3.1416, 1e-39] {
+        for value in [1.003_f32, -2.7281, 1e-39] {
             let mut halves = vec![0; count];
             convert_to(&exec, &vec![value; count], Rounding::Stochastic, &stream(), &mut halves).unwrap();
             let mean = halves.iter().map(|&half| f64::from(to_f32(half))).sum::<f64>() / count as f64;
