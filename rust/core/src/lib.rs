@@ -12,3 +12,6 @@
 //! Every result is the same to the bit for every [`base::simd::SimdLevel`] and every number of threads.
 
 pub mod base;
+pub mod engine;
+pub mod numeric;
+pub mod train;
