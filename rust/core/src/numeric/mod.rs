@@ -1,0 +1,3 @@
+//! Numbers over slices, the same to the bit at every level and thread count.
+
+pub mod reduce;

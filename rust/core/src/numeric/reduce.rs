@@ -1,0 +1,241 @@
+//! Sums and finite checks over long vectors, in one fixed order of float64 additions.
+//!
+//! Element `i` of a 4096-block goes to lane `i % 64`, ascending; the 64 lanes are added by adjacent pairs, then the
+//! blocks are, an odd one at the end of a level being carried up as it is. The order depends on the length alone, so
+//! the bits are the same at every level and thread count, and the lanes keep the adders busy: one running float32 sum
+//! in index order is slower than memory, and sticks at 2^24 when it adds ones.
+
+use crate::base::error::Result;
+use crate::base::exec::Exec;
+use crate::base::simd::Kernel;
+
+const LANES: usize = 64;
+const BLOCK: usize = 4096;
+/// Blocks in a part that one thread sums: a power of two, so that a part is a subtree of the whole.
+const PART_BLOCKS: usize = 64;
+/// Lanes summed at a time: few enough for their sums to stay in registers.
+const LANES_AT_ONCE: usize = 16;
+
+/// The sum of the magnitudes.
+pub fn sum_abs(exec: &Exec<'_>, values: &[f32]) -> Result<f64> {
+    fixed_order_sum(exec, values, |value| f64::from(value.abs()))
+}
+
+/// The sum of the squares, each exact in float64. Finite if and only if all values are.
+pub fn sum_squares(exec: &Exec<'_>, values: &[f32]) -> Result<f64> {
+    fixed_order_sum(exec, values, |value| f64::from(value) * f64::from(value))
+}
+
+/// The Euclidean norm.
+pub fn norm(exec: &Exec<'_>, values: &[f32]) -> Result<f64> {
+    sum_squares(exec, values).map(f64::sqrt)
+}
+
+/// The index of the first NaN or infinity.
+pub fn first_non_finite(exec: &Exec<'_>, values: &[f32]) -> Result<Option<usize>> {
+    let part_len = PART_BLOCKS * BLOCK;
+    let found = exec.map_parts(values.len().div_ceil(part_len), |part| {
+        let start = part * part_len;
+        let values = &values[start..values.len().min(start + part_len)];
+        Ok(exec.level().run(FirstNonFinite(values)).map(|index| start + index))
+    })?;
+    Ok(found.into_iter().flatten().next())
+}
+
+/// The sum of `term(value)` in the order of this module. `term` must not return -0.
+pub(crate) fn fixed_order_sum<F>(exec: &Exec<'_>, values: &[f32], term: F) -> Result<f64>
+where
+    F: Fn(f32) -> f64 + Copy + Send + Sync,
+{
+    let part_len = PART_BLOCKS * BLOCK;
+    let mut parts = exec.map_parts(values.len().div_ceil(part_len), |part| {
+        let start = part * part_len;
+        let values = &values[start..values.len().min(start + part_len)];
+        Ok(exec.level().run(PartSum { values, term }))
+    })?;
+    let len = parts.len();
+    Ok(pairwise(&mut parts, len))
+}
+
+/// Adds the first `len` values by adjacent pairs until one is left; 0 when there is none.
+#[inline(always)]
+fn pairwise(values: &mut [f64], mut len: usize) -> f64 {
+    if len == 0 {
+        return 0.0;
+    }
+    while len > 1 {
+        for pair in 0..len / 2 {
+            values[pair] = values[2 * pair] + values[2 * pair + 1];
+        }
+        if len % 2 == 1 {
+            values[len / 2] = values[len - 1];
+        }
+        len = len.div_ceil(2);
+    }
+    values[0]
+}
+
+struct PartSum<'a, F> {
+    values: &'a [f32],
+    term: F,
+}
+
+impl<F: Fn(f32) -> f64 + Copy> Kernel for PartSum<'_, F> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        let mut blocks = [0.0; PART_BLOCKS];
+        let mut count = 0;
+        for block in self.values.chunks(BLOCK) {
+            blocks[count] = block_sum(block, self.term);
+            count += 1;
+        }
+        pairwise(&mut blocks, count)
+    }
+}
+
+#[inline(always)]
+fn block_sum<F: Fn(f32) -> f64 + Copy>(block: &[f32], term: F) -> f64 {
+    let (rows, rest) = block.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    for (group, lanes) in lanes.as_chunks_mut::<LANES_AT_ONCE>().0.iter_mut().enumerate() {
+        let mut sums = [0.0; LANES_AT_ONCE];
+        for row in rows {
+            let row = &row.as_chunks::<LANES_AT_ONCE>().0[group];
+            for (sum, &value) in sums.iter_mut().zip(row) {
+                *sum += term(value);
+            }
+        }
+        *lanes = sums;
+    }
+    for (lane, &value) in lanes.iter_mut().zip(rest) {
+        *lane += term(value);
+    }
+    pairwise(&mut lanes, LANES)
+}
+
+struct FirstNonFinite<'a>(&'a [f32]);
+
+impl Kernel for FirstNonFinite<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run(self) -> Option<usize> {
+        for (index, block) in self.0.chunks(BLOCK).enumerate() {
+            // Without an early end, so that the block is one pass of wide comparisons.
+            if block.iter().fold(false, |found, value| found | !value.is_finite()) {
+                let inside = block.iter().position(|value| !value.is_finite());
+                return inside.map(|inside| index * BLOCK + inside);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BLOCK, LANES, PART_BLOCKS, first_non_finite, norm, sum_abs, sum_squares};
+    use crate::base::exec::Exec;
+    use crate::base::simd::SimdLevel;
+    use std::sync::atomic::AtomicBool;
+
+    /// The order of the module's first paragraph, one addition after the other.
+    fn plain(terms: &[f64]) -> f64 {
+        fn level_by_level(mut values: Vec<f64>) -> f64 {
+            while values.len() > 1 {
+                values =
+                    values.chunks(2).map(|pair| pair.iter().copied().reduce(|a, b| a + b).unwrap()).collect();
+            }
+            values.first().copied().unwrap_or(0.0)
+        }
+        let blocks = terms.chunks(BLOCK).map(|block| {
+            let mut lanes = vec![0.0; LANES];
+            for (i, term) in block.iter().enumerate() {
+                lanes[i % LANES] += term;
+            }
+            level_by_level(lanes)
+        });
+        level_by_level(blocks.collect())
+    }
+
+    fn values(len: usize) -> Vec<f32> {
+        (0..len).map(|i| ((i as f32) * 0.618).sin() * (1.0 + (i % 97) as f32)).collect()
+    }
+
+    fn everywhere(check: impl Fn(&Exec<'_>)) {
+        let never = AtomicBool::new(false);
+        for level in SimdLevel::available() {
+            check(&Exec::serial(level));
+            for threads in 2..4 {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                check(&Exec::new(level, Some(&pool), &never));
+            }
+        }
+    }
+
+    #[test]
+    fn sums_have_the_bits_of_the_written_order_everywhere() {
+        let part = PART_BLOCKS * BLOCK;
+        let lengths =
+            (0..140).chain([4095, 4096, 4097, 8192, 12289, part - 1, part, part + 1, 3 * part + BLOCK + 5]);
+        for len in lengths {
+            let values = values(len);
+            let abs = plain(&values.iter().map(|v| f64::from(v.abs())).collect::<Vec<_>>());
+            let squares = plain(&values.iter().map(|&v| f64::from(v) * f64::from(v)).collect::<Vec<_>>());
+            everywhere(|exec| {
+                assert_eq!(sum_abs(exec, &values).unwrap().to_bits(), abs.to_bits(), "{len}");
+                assert_eq!(sum_squares(exec, &values).unwrap().to_bits(), squares.to_bits(), "{len}");
+                assert_eq!(norm(exec, &values).unwrap().to_bits(), squares.sqrt().to_bits(), "{len}");
+            });
+        }
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_where_the_slice_starts_in_memory() {
+        let values = values(5000);
+        for start in 1..9 {
+            let exec = Exec::serial(SimdLevel::detected());
+            let moved = sum_abs(&exec, &values[start..]).unwrap();
+            let fresh = sum_abs(&exec, &values[start..].to_vec()).unwrap();
+            assert_eq!(moved.to_bits(), fresh.to_bits());
+        }
+    }
+
+    #[test]
+    fn ones_are_counted_beyond_the_last_whole_float32() {
+        let count = (1 << 24) + (1 << 20);
+        let ones = vec![1.0; count];
+        assert_eq!(sum_abs(&Exec::serial(SimdLevel::detected()), &ones).unwrap(), count as f64);
+    }
+
+    #[test]
+    fn squares_of_the_largest_values_do_not_overflow() {
+        let exec = Exec::serial(SimdLevel::detected());
+        let power = 2.0_f32.powi(127);
+        assert_eq!(norm(&exec, &vec![power; 10_000]).unwrap(), 100.0 * f64::from(power));
+        let largest = vec![f32::MAX; 10_000];
+        assert!(sum_squares(&exec, &largest).unwrap().is_finite());
+        for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut values = largest.clone();
+            values[7000] = poison;
+            assert!(!sum_squares(&exec, &values).unwrap().is_finite());
+        }
+    }
+
+    #[test]
+    fn the_first_value_that_is_not_finite_is_found_everywhere() {
+        let len = 2 * PART_BLOCKS * BLOCK + 77;
+        let mut values = values(len);
+        values[0] = f32::MAX;
+        values[1] = f32::from_bits(1);
+        everywhere(|exec| assert_eq!(first_non_finite(exec, &values).unwrap(), None));
+        for (index, value) in
+            [(len - 1, f32::NAN), (300_000, f32::NEG_INFINITY), (4096, f32::INFINITY), (3, f32::NAN)]
+        {
+            values[index] = value;
+            everywhere(|exec| assert_eq!(first_non_finite(exec, &values).unwrap(), Some(index)));
+        }
+        assert_eq!(first_non_finite(&Exec::serial(SimdLevel::Scalar), &[]).unwrap(), None);
+    }
+}
