@@ -149,7 +149,11 @@ impl<'py, T: Scalar> Output<'py, T> {
 }
 
 /// Moves values into an array of that shape.
-pub fn to_array<'py, T: Scalar>(py: Python<'py>, values: Vec<T>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+pub fn to_array<'py, T: Scalar>(
+    py: Python<'py>,
+    values: Vec<T>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
     let flat = values.into_pyarray(py);
     if shape.len() == 1 { Ok(flat.into_any()) } else { Ok(flat.reshape(shape.to_vec())?.into_any()) }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyDict, PyFloat, PyInt, PyTuple};
 use tritter_core::base::error::{Error, Result};
 use tritter_core::engine::entry::{Entry as CoreEntry, Packed, Workspace};
@@ -294,12 +295,7 @@ impl Value {
         ))))
     }
 
-    fn binary(
-        &self,
-        operation: Operation,
-        other: &Bound<'_, PyAny>,
-        other_first: bool,
-    ) -> PyResult<Self> {
+    fn binary(&self, operation: Operation, other: &Bound<'_, PyAny>, other_first: bool) -> PyResult<Self> {
         if let Ok(other) = other.cast::<Self>() {
             let other = self.node_of(other.get())?;
             return self.record(|tape, node| {
@@ -314,7 +310,9 @@ impl Value {
         let kind = other.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string());
         Err(raise(Error::ArgumentType {
             argument: "other".into(),
-            message: format!("got {kind}, wanted a value of the tape or a number; record arrays with tape.constant"),
+            message: format!(
+                "got {kind}, wanted a value of the tape or a number; record arrays with tape.constant"
+            ),
         }))
     }
 }
@@ -593,11 +591,7 @@ impl Network {
     /// observe : sequence of Value
     ///     Further values that a run keeps.
     #[pyo3(signature = (loss=None, observe=None))]
-    fn entry(
-        &self,
-        loss: Option<&Bound<'_, Value>>,
-        observe: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Entry> {
+    fn entry(&self, loss: Option<&Bound<'_, Value>>, observe: Option<&Bound<'_, PyAny>>) -> PyResult<Entry> {
         let loss = loss.map(|loss| self.node_of(loss.get())).transpose()?;
         let mut observed = Vec::new();
         for value in observe.map(items).unwrap_or_default() {
@@ -781,10 +775,7 @@ impl Entry {
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let this = slf.get();
-        let network = Network {
-            shared: Arc::clone(&this.shared),
-            network: Arc::clone(this.entry.network()),
-        };
+        let network = Network { shared: Arc::clone(&this.shared), network: Arc::clone(this.entry.network()) };
         let rebuild = py.import("tritter_accel._core")?.getattr("_entry")?;
         let arguments = (network, this.entry.loss(), this.entry.observed().to_vec()).into_pyobject(py)?;
         (rebuild, arguments).into_pyobject(py)
@@ -849,8 +840,8 @@ pub struct Run {
 
 impl Run {
     fn state(&self, py: Python<'_>) -> MutexGuard<'_, State> {
-        // Another thread may hold it in `backward` without the interpreter lock.
-        py.detach(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        // Another thread may hold it in `backward`, and need the interpreter lock to finish.
+        self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
     }
 
     fn array<'py>(&self, py: Python<'py>, node: NodeId) -> PyResult<Bound<'py, PyAny>> {

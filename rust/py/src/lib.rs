@@ -17,6 +17,7 @@ mod errors;
 mod init;
 mod parameters;
 mod run;
+mod splitmix;
 mod threads;
 mod trainer;
 
@@ -28,6 +29,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     threads::register(module)?;
     engine::register(module)?;
+    module.add_class::<splitmix::SplitMix64>()?;
     module.add_class::<trainer::Trainer>()?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::basic::CompareOp;
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::intern;
@@ -95,7 +95,7 @@ impl Parameters {
         &self,
         py: Python<'_>,
         other: &Bound<'_, PyAny>,
-        body: impl Fn(f32, f32) -> f32 + Send,
+        body: impl Fn(f32, f32) -> f32 + Send + Sync,
     ) -> PyResult<Self> {
         let nanoseconds = self.layout.elements() as f64 * 0.5;
         let flat = if let Ok(other) = other.cast::<Self>() {
@@ -211,7 +211,12 @@ impl Parameters {
     }
 
     /// A table of `function(parameter, gradient)` for every slot: one step of an optimiser.
-    fn step(&self, py: Python<'_>, gradients: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn step(
+        &self,
+        py: Python<'_>,
+        gradients: &Bound<'_, Self>,
+        function: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
         self.zip(py, gradients, function)
     }
 
@@ -224,9 +229,7 @@ impl Parameters {
 
     /// The Euclidean norm over all values, in f64 and a fixed order.
     fn norm(&self, py: Python<'_>) -> PyResult<f64> {
-        self.with_values(py, |values| {
-            enter(py, values.len() as f64 * 0.5, |exec| reduce::norm(exec, values))
-        })
+        self.with_values(py, |values| enter(py, values.len() as f64 * 0.5, |exec| reduce::norm(exec, values)))
     }
 
     /// Whether no value is NaN or infinite.

@@ -102,7 +102,8 @@ impl Trainer {
     ) -> PyResult<Bound<'py, PyArray1<f32>>> {
         let steps = usize_argument("steps", steps)?;
         let learning_rate = f32_argument("learning_rate", learning_rate)?;
-        let mut core = self.core()?;
+        let mut guard = self.core()?;
+        let core = &mut *guard;
         let nanoseconds = core.work_of_a_step() as f64 * 0.1 * steps as f64 + 2_000.0;
         let losses = enter(py, nanoseconds, |exec| core.run(exec, steps, learning_rate))?;
         Ok(losses.into_pyarray(py))

@@ -66,11 +66,11 @@ impl Entry {
         let nodes = network.nodes();
         let recorded = &nodes[node];
         let level = exec.level();
-        let Workspace { places, gradient_places, sizes, values, gradients, exponentials, rows, panels, .. } =
-            workspace;
+        let Workspace {
+            places, gradient_places, sizes, values, gradients, exponentials, rows, panels, ..
+        } = workspace;
         let len = |node: NodeId| sizes[node].iter().product::<usize>();
-        let value =
-            |node: NodeId| resolve(places[node], len(node), values, network, parameters, feeds);
+        let value = |node: NodeId| resolve(places[node], len(node), values, network, parameters, feeds);
         let input = |which: usize| value(recorded.inputs[which]);
         let (below, above) = gradients.split_at_mut(offset);
         let up = &above[..len(node)];
@@ -344,4 +344,3 @@ fn lines(
         put(sums, place, length, inner, down);
     }
 }
-

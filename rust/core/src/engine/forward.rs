@@ -138,10 +138,12 @@ impl Entry {
                 let _ = x;
                 out.iter_mut().for_each(|value| *value /= row.sum);
             }),
-            Operation::LogSoftmax(axis) => along(level, input(0)?, &sizes[node], *axis, out, |row, out, x| {
-                let logsumexp = row.logsumexp();
-                out.iter_mut().zip(x).for_each(|(value, x)| *value = x - logsumexp);
-            }),
+            Operation::LogSoftmax(axis) => {
+                along(level, input(0)?, &sizes[node], *axis, out, |row, out, x| {
+                    let logsumexp = row.logsumexp();
+                    out.iter_mut().zip(x).for_each(|(value, x)| *value = x - logsumexp);
+                })
+            }
             Operation::LogSumExp(axis) => {
                 let (_, length, inner) = around(input_sizes(0), *axis);
                 let x = input(0)?;

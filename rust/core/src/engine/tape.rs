@@ -98,9 +98,8 @@ impl Tape {
 
     /// An elementwise operation of two values: add, sub, mul, div.
     pub fn binary(&mut self, operation: Operation, a: NodeId, b: NodeId) -> Result<NodeId> {
-        let scalars = [a, b].map(|node| {
-            operation::is_scalar_constant(&self.nodes[node].operation, &self.nodes[node].shape)
-        });
+        let scalars = [a, b]
+            .map(|node| operation::is_scalar_constant(&self.nodes[node].operation, &self.nodes[node].shape));
         let (left, right) = (self.float(&operation, a)?, self.float(&operation, b)?);
         let shape = operation::elementwise(operation.name(), left, right, scalars)?;
         Ok(self.push(operation, vec![a, b], shape))

@@ -1,3 +1,4 @@
 //! Numbers over slices, the same to the bit at every level and thread count.
 
+pub mod elementary;
 pub mod reduce;

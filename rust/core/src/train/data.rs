@@ -89,8 +89,12 @@ impl Samples {
                 match (column, per_sample) {
                     (Column::Float(values), None) => FeedValue::Float(values),
                     (Column::Index(values), None) => FeedValue::Index(values),
-                    (Column::Float(values), Some(n)) => FeedValue::Float(&values[start * n..(start + rows) * n]),
-                    (Column::Index(values), Some(n)) => FeedValue::Index(&values[start * n..(start + rows) * n]),
+                    (Column::Float(values), Some(n)) => {
+                        FeedValue::Float(&values[start * n..(start + rows) * n])
+                    }
+                    (Column::Index(values), Some(n)) => {
+                        FeedValue::Index(&values[start * n..(start + rows) * n])
+                    }
                 }
             })
             .collect()

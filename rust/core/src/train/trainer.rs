@@ -61,10 +61,8 @@ impl Trainer {
             return Err(Error::DimensionMismatch { expected: elements, actual: parameters.len() });
         }
         if batch_size == 0 || batch_size > samples.count() {
-            let message = format!(
-                "got {batch_size}, wanted 1 to {} (as many as there are samples)",
-                samples.count()
-            );
+            let message =
+                format!("got {batch_size}, wanted 1 to {} (as many as there are samples)", samples.count());
             return Err(Error::argument("batch_size", message));
         }
         if shards == 0 || shards > batch_size {
@@ -125,7 +123,10 @@ impl Trainer {
     /// When it is interrupted, the parameters are those of the last whole step.
     pub fn run(&mut self, exec: &Exec<'_>, steps: usize, learning_rate: f32) -> Result<Vec<f32>> {
         if !learning_rate.is_finite() {
-            return Err(Error::argument("learning_rate", format!("got {learning_rate}, wanted a finite number")));
+            return Err(Error::argument(
+                "learning_rate",
+                format!("got {learning_rate}, wanted a finite number"),
+            ));
         }
         let mut losses = Vec::new();
         losses.try_reserve_exact(steps).map_err(|_| Error::Memory { bytes: steps.saturating_mul(4) })?;

@@ -215,7 +215,9 @@ mod tests {
 
     #[test]
     fn sums_and_repetitions_agree_with_index_arithmetic() {
-        for sizes in [vec![], vec![5], vec![3, 4], vec![2, 3, 4], vec![2, 1, 3, 5], vec![1, 1], vec![7, 20, 1]] {
+        for sizes in
+            [vec![], vec![5], vec![3, 4], vec![2, 3, 4], vec![2, 1, 3, 5], vec![1, 1], vec![7, 20, 1]]
+        {
             let total: usize = sizes.iter().product();
             // Whole numbers, so that the order of additions cannot show.
             let x: Vec<f32> = (0..total).map(|i| ((i * 7) % 23) as f32).collect();

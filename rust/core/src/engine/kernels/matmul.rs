@@ -248,18 +248,23 @@ mod tests {
         let Sizes { rows, depth, columns } = sizes;
         let chain = |i: usize| {
             let (row, column) = (i / columns, i % columns);
-            (0..depth).fold(0.0_f32, |sum, d| {
-                left[row * depth + d].mul_add(right[d * columns + column], sum)
-            })
+            (0..depth).fold(0.0_f32, |sum, d| left[row * depth + d].mul_add(right[d * columns + column], sum))
         };
         (0..rows * columns).map(chain).collect()
     }
 
     #[test]
     fn products_have_the_bits_of_the_stated_chain_at_every_level_and_blocking() {
-        for (rows, depth, columns) in
-            [(1, 1, 1), (8, 30, 100), (7, 3, 33), (9, 100, 27), (13, 17, 16), (100, 8, 27), (2, 0, 3), (0, 4, 5)]
-        {
+        for (rows, depth, columns) in [
+            (1, 1, 1),
+            (8, 30, 100),
+            (7, 3, 33),
+            (9, 100, 27),
+            (13, 17, 16),
+            (100, 8, 27),
+            (2, 0, 3),
+            (0, 4, 5),
+        ] {
             let sizes = Sizes { rows, depth, columns };
             let (left, right) = (random(rows * depth, 1), random(depth * columns, 2));
             let want = chains(&left, &right, sizes);
