@@ -7,15 +7,21 @@ projections that both ends regenerate from a seed, and the engine (:class:`Tape`
 
 from __future__ import annotations
 
-from . import exceptions
+from . import engine, exceptions, init, nn, train
 from ._core import __version__, get_num_threads, set_num_threads, simd_level
-from .exceptions import *  # noqa: F403 - its __all__ is the list of error classes
+from .engine import *  # noqa: F403
+from .exceptions import *  # noqa: F403
 
 __all__ = [
     "__version__",
+    "engine",
     "exceptions",
     "get_num_threads",
+    "init",
+    "nn",
     "set_num_threads",
     "simd_level",
+    "train",
 ]
+__all__ += engine.__all__
 __all__ += exceptions.__all__

@@ -12,9 +12,14 @@
 
 mod arguments;
 mod arrays;
+mod engine;
 mod errors;
+mod init;
+mod parameters;
 mod run;
+mod splitmix;
 mod threads;
+mod trainer;
 
 use pyo3::prelude::*;
 
@@ -23,5 +28,8 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     threads::register(module)?;
+    engine::register(module)?;
+    module.add_class::<splitmix::SplitMix64>()?;
+    module.add_class::<trainer::Trainer>()?;
     Ok(())
 }
