@@ -8,19 +8,25 @@ and with every number of threads.
 
 from __future__ import annotations
 
-from . import compression, exceptions, mixed_precision
+from . import compression, engine, exceptions, init, mixed_precision, nn, train
 from ._core import __version__, get_num_threads, set_num_threads, simd_level
-from .compression import *  # noqa: F403 - its __all__ is the list of public names
-from .exceptions import *  # noqa: F403 - its __all__ is the list of error classes
+from .compression import *  # noqa: F403
+from .engine import *  # noqa: F403
+from .exceptions import *  # noqa: F403
 
 __all__ = [
     "__version__",
     "compression",
+    "engine",
     "exceptions",
     "get_num_threads",
+    "init",
     "mixed_precision",
+    "nn",
     "set_num_threads",
     "simd_level",
+    "train",
 ]
 __all__ += compression.__all__
+__all__ += engine.__all__
 __all__ += exceptions.__all__

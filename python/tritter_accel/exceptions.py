@@ -11,6 +11,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "ArrayError",
+    "CorpusError",
     "DimensionMismatchError",
     "InternalError",
     "InvalidRatioError",
@@ -135,6 +136,10 @@ class TapeError(TrainingError, ValueError):
 
 class ShapeError(TapeError):
     """Shapes that do not fit together; the message names them."""
+
+
+class CorpusError(TrainingError, ValueError):
+    """A file of words that cannot be trained on."""
 
 
 class AllocationError(TrainingError, MemoryError):

@@ -13,4 +13,6 @@
 
 pub mod base;
 pub mod codec;
+pub mod engine;
 pub mod numeric;
+pub mod train;

@@ -172,10 +172,19 @@ impl<'py, T: Scalar> Output<'py, T> {
     pub fn into_array(self, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
         match self {
             Self::Given(out, _) => Ok(out),
-            Self::New(values) if shape.len() == 1 => Ok(values.into_pyarray(py).into_any()),
-            Self::New(values) => Ok(values.into_pyarray(py).reshape(shape.to_vec())?.into_any()),
+            Self::New(values) => to_array(py, values, shape),
         }
     }
+}
+
+/// Moves values into an array of that shape.
+pub fn to_array<'py, T: Scalar>(
+    py: Python<'py>,
+    values: Vec<T>,
+    shape: &[usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    let flat = values.into_pyarray(py);
+    if shape.len() == 1 { Ok(flat.into_any()) } else { Ok(flat.reshape(shape.to_vec())?.into_any()) }
 }
 
 /// The memory of some inputs, for [`Output::new`].

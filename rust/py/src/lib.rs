@@ -16,11 +16,16 @@ mod accumulator;
 mod arguments;
 mod arrays;
 mod bf16;
+mod engine;
 mod errors;
 mod finite;
+mod init;
 mod loss_scaler;
+mod parameters;
 mod run;
+mod splitmix;
 mod threads;
+mod trainer;
 
 use pyo3::prelude::*;
 
@@ -33,5 +38,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     finite::register(module)?;
     loss_scaler::register(module)?;
     accumulator::register(module)?;
+    engine::register(module)?;
+    module.add_class::<splitmix::SplitMix64>()?;
+    module.add_class::<trainer::Trainer>()?;
     Ok(())
 }

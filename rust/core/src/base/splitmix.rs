@@ -15,6 +15,11 @@ impl SplitMix64 {
         Self { state: seed }
     }
 
+    /// The state, which is the seed of what is left of the stream.
+    pub fn state(&self) -> u64 {
+        self.state
+    }
+
     /// The next word.
     pub fn next_word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -1,3 +1,6 @@
 //! Gradients made small: projected by a matrix that both ends regenerate from a seed, then quantised.
 
+pub mod compressor;
+pub mod config;
 pub mod dense;
+pub mod ternary;

@@ -2,6 +2,8 @@
 
 pub mod accumulator;
 pub mod bf16;
+pub mod clip;
+pub mod elementary;
 mod elementwise;
 pub mod finite;
 pub mod loss_scaler;

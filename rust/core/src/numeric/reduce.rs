@@ -5,7 +5,7 @@
 //! the bits are the same at every level and thread count, and the lanes keep the adders busy: one running float32 sum
 //! in index order is slower than memory, and sticks at 2^24 when it adds ones.
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::simd::Kernel;
 
@@ -40,6 +40,14 @@ pub fn first_non_finite(exec: &Exec<'_>, values: &[f32]) -> Result<Option<usize>
         Ok(exec.level().run(FirstNonFinite(values)).map(|index| start + index))
     })?;
     Ok(found.into_iter().flatten().next())
+}
+
+/// [`Error::NonFinite`] under the name `argument` if there is a NaN or an infinity.
+pub fn require_finite(exec: &Exec<'_>, argument: &str, values: &[f32]) -> Result<()> {
+    match first_non_finite(exec, values)? {
+        Some(index) => Err(Error::NonFinite { argument: argument.into(), index, value: values[index] }),
+        None => Ok(()),
+    }
 }
 
 /// The sum of `term(value)` in the order of this module. `term` must not return -0.

@@ -1,0 +1,61 @@
+# Everything goes through the project's own virtual environment, made at first use.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find rust python -name '*.rs' -o -name '*.py' -o -name '*.pyi' -o -name 'names.txt') Cargo.toml Cargo.lock rust/core/Cargo.toml rust/py/Cargo.toml pyproject.toml
+
+export CARGO_TERM_COLOR ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help dev train test test-all test-rust lint bench wheel exhaustive clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(BIN)/maturin: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip "maturin>=1.9,<2"
+	@touch $@
+
+# The extras are installed with the package, so that the list lives in pyproject.toml alone.
+$(VENV)/.installed: $(BIN)/maturin $(SOURCES)
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet --extras cli,test,lint
+	@touch $@
+
+dev: $(VENV)/.installed ## build the package into .venv, with its extras
+
+train: $(VENV)/.installed ## train the names network on the embedded corpus
+	$(BIN)/tritter-accel train
+
+test-rust:
+	cargo test --workspace --quiet
+
+test: $(VENV)/.installed test-rust ## Rust tests, then pytest
+	$(BIN)/python -m pytest -q
+
+test-all: test ## the same with the tests that need torch
+	$(BIN)/pip install --quiet torch
+	$(BIN)/python -m pytest -q tests/contract
+
+exhaustive: $(VENV)/.installed ## tests over all 2^32 floats (about an hour)
+	cargo test --release -p tritter-core --quiet -- --ignored
+	$(BIN)/python -m pytest -q -m exhaustive
+
+lint: $(VENV)/.installed ## rustfmt, clippy, ruff, mypy, stubtest
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	$(BIN)/ruff check python tests benchmarks scripts
+	$(BIN)/ruff format --check python tests benchmarks scripts
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest tritter_accel --ignore-disjoint-bases
+
+bench: $(VENV)/.installed ## ratios against peers, in docs/benchmarks.md
+	$(BIN)/pip install --quiet "scikit-learn>=1.5" "threadpoolctl>=3"
+	$(BIN)/python -m benchmarks
+
+wheel: $(BIN)/maturin ## an abi3 wheel in dist/
+	$(BIN)/maturin build --release --out dist
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) target dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find python -name '*.so' -delete

@@ -1,0 +1,132 @@
+"""Words and their samples: what the names network is trained on.
+
+A word gives one sample more than it has letters: a window of the three tokens before, and the next one. Token 0 marks
+the end of a word and fills windows before its start; the letters follow in the order of their code points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .exceptions import CorpusError
+from .random import SplitMix64
+
+__all__ = ["WINDOW", "Corpus", "Samples"]
+
+WINDOW = 3
+"""Tokens that the next one is predicted from."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Windows and the tokens that follow them.
+
+    Attributes
+    ----------
+    contexts : ndarray of int64, shape (samples, 3)
+    targets : ndarray of int64, shape (samples,)
+    """
+
+    contexts: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def shuffled(self, seed: int) -> Samples:
+        """The same samples in the order that Fisher and Yates give from the splitmix64 stream of `seed`."""
+        order = SplitMix64(seed).permutation(len(self))
+        return Samples(self.contexts[order], self.targets[order])
+
+    def bigram_limit(self, vocabulary: int) -> float:
+        """The least mean cross entropy of any model that sees one token back, in nats.
+
+        The entropy of a token given the one before it, by the counts of these samples.
+        """
+        counts = np.zeros((vocabulary, vocabulary))
+        np.add.at(counts, (self.contexts[:, -1], self.targets), 1)
+        rows = np.broadcast_to(counts.sum(axis=1, keepdims=True), counts.shape)
+        seen = counts > 0
+        return float(-(counts[seen] * np.log(counts[seen] / rows[seen])).sum() / len(self))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Words over an alphabet.
+
+    Attributes
+    ----------
+    words : tuple of str
+    alphabet : tuple of str
+        The letters that occur, in the order of their code points; letter i is token i + 1.
+    """
+
+    words: tuple[str, ...]
+    alphabet: tuple[str, ...]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Corpus:
+        """The corpus of these words, with the alphabet that they use."""
+        return cls(tuple(words), tuple(sorted(set("".join(words)))))
+
+    @classmethod
+    def embedded(cls) -> Corpus:
+        """The 10,000 most frequent US baby names, see ``data/PROVENANCE.md``."""
+        text = resources.files(__package__).joinpath("data", "names.txt").read_text(encoding="utf-8")
+        return cls.of(text.split())
+
+    @classmethod
+    def read(cls, path: str | Path) -> Corpus:
+        """The words of a UTF-8 text file, one a line.
+
+        Space around a word and blank lines are passed over; any other character is a letter.
+
+        Raises
+        ------
+        CorpusError
+            If the file cannot be read, is not UTF-8 text, or holds no word.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise CorpusError(f"{path}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise CorpusError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        # Not splitlines(), which also cuts at characters that a word may hold.
+        words = [word for line in text.split("\n") if (word := line.strip())]
+        if not words:
+            raise CorpusError(f"{path}: no words; wanted one a line")
+        return cls.of(words)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens there are: the letters and the end of a word."""
+        return len(self.alphabet) + 1
+
+    def samples(self) -> Samples:
+        """The samples of all words, in order."""
+        token = {letter: index + 1 for index, letter in enumerate(self.alphabet)}
+        contexts: list[tuple[int, ...]] = []
+        targets: list[int] = []
+        for word in self.words:
+            window: tuple[int, ...] = (0,) * WINDOW
+            for next_token in [*(token[letter] for letter in word), 0]:
+                contexts.append(window)
+                targets.append(next_token)
+                window = (*window[1:], next_token)
+        shape = (len(targets), WINDOW)
+        return Samples(np.array(contexts, dtype=np.int64).reshape(shape), np.array(targets, dtype=np.int64))
+
+    def split(self, fraction: float, seed: int) -> tuple[Corpus, Corpus]:
+        """This corpus without ``round(fraction * words)`` of its words, and one of those, over the same alphabet."""
+        held = round(fraction * len(self.words))
+        out = set(SplitMix64(seed).permutation(len(self.words))[:held].tolist())
+        kept = tuple(word for index, word in enumerate(self.words) if index not in out)
+        rest = tuple(word for index, word in enumerate(self.words) if index in out)
+        return Corpus(kept, self.alphabet), Corpus(rest, self.alphabet)

@@ -1,0 +1,130 @@
+"""What the command shows of a run: a progress bar, a chart for the terminal, a plot and a record for files.
+
+The libraries for them come with the ``cli`` extra. Without it the command still trains; it says what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+__all__ = ["ReportError", "chart", "plot", "progress", "write_json"]
+
+INSTALL = 'pip install "tritter-accel[cli]"'
+
+
+class ReportError(Exception):
+    """A file that cannot be written, or a library that is missing."""
+
+
+class Progress(Protocol):
+    """Where a run says how far it is."""
+
+    def __call__(self, step: int, loss: float) -> None:
+        """Say that `step` steps are made, the last one with `loss`."""
+
+
+@contextmanager
+def progress(steps: int, *, quiet: bool) -> Iterator[Progress]:
+    """A bar on standard error, where that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda step, loss: None
+        return
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+    except ImportError:
+        print(f"(no progress bar: {INSTALL})", file=sys.stderr)
+        yield lambda step, loss: None
+        return
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=steps, loss=math.nan)
+        yield lambda step, loss: bar.update(task, completed=step, loss=loss)
+
+
+def chart(ends: list[int], means: list[float], lines: dict[str, float]) -> str:
+    """A text chart of `means`, each of the steps up to `ends`, with level lines of given names."""
+    try:
+        import plotext
+    except ImportError:
+        return f"(no chart: {INSTALL})"
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plot_size(76, 18)
+    plotext.plot(ends, means, marker="braille", label="mean loss of the steps")
+    for name, level in lines.items():
+        plotext.plot([0, ends[-1]], [level, level], marker="dot", label=f"{name} {level:.4f}")
+    plotext.xlabel("step")
+    return str(plotext.uncolorize(plotext.build()))
+
+
+def plot(path: Path, losses: list[float], ends: list[int], means: list[float], lines: dict[str, float]) -> None:
+    """Write a PNG of every loss, the means and the level lines."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ReportError(f"--plot needs matplotlib: {INSTALL}") from error
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(range(len(losses)), losses, linewidth=0.4, alpha=0.4, label="loss of a step")
+    axes.plot(ends, means, marker="o", markersize=3, label="mean of the steps before")
+    for color, (name, level) in zip(("tab:gray", "tab:green"), lines.items(), strict=False):
+        axes.axhline(level, color=color, linestyle="--", linewidth=1, label=f"{name} {level:.4f}")
+    axes.set(xlabel="step", ylabel="cross entropy (nats)", title="names network")
+    axes.legend()
+    with _replaced(path) as beside:
+        FigureCanvasAgg(figure).print_png(beside)
+
+
+def write_json(path: Path, record: dict[str, Any]) -> None:
+    """Write a record; numbers that are not finite become null, since JSON has none."""
+    with _replaced(path) as beside:
+        Path(beside).write_text(json.dumps(_finite(record), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[str]:
+    """A new file beside `path`, renamed to it when the block ends well, so that no reader sees half of it."""
+    try:
+        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(handle)
+    except OSError as error:
+        raise ReportError(f"{path}: {error.strerror or error}") from error
+    try:
+        yield beside
+        # mkstemp makes files private; a report is as readable as any other new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(beside, 0o666 & ~mask)
+        os.replace(beside, path)
+    except OSError as error:
+        raise ReportError(f"{path}: {error.strerror or error}") from error
+    finally:
+        if os.path.exists(beside):
+            os.unlink(beside)

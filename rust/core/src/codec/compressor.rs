@@ -1,0 +1,253 @@
+//! The compressor: from a gradient to its projection, plain or ternary, and back.
+//!
+//! It writes to memory of the caller's, whose length is the number of dimensions. What comes back must be told how it
+//! was made: [`Origin`] holds all of it, and travels with the data.
+
+use crate::base::chacha::{Key, Stream};
+use crate::base::error::{Error, Result};
+use crate::base::exec::Exec;
+use crate::base::memory::try_vec;
+use crate::codec::config::{Projection, Ratio, Scaling, TrainingConfig};
+use crate::codec::{dense, ternary};
+use crate::numeric::clip::clip_to_norm;
+use crate::numeric::reduce::require_finite;
+
+/// What decides the matrix of a compressed gradient, apart from its number of dimensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// Values of the gradient.
+    pub original_dim: usize,
+    /// Seed of the compressor.
+    pub seed: u64,
+    /// Training step: each has a matrix of its own.
+    pub step: u32,
+    /// Which of several gradients of a step.
+    pub slot: u32,
+    /// The factor of both directions.
+    pub scaling: Scaling,
+}
+
+impl Origin {
+    fn stream(&self) -> Stream {
+        Stream::of_step(Key::from_seed(self.seed), self.step, self.slot)
+    }
+}
+
+/// Compresses and decompresses under one config.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct GradientCompressor {
+    config: TrainingConfig,
+}
+
+impl GradientCompressor {
+    /// A compressor of that config.
+    pub fn new(config: TrainingConfig) -> Self {
+        Self { config }
+    }
+
+    /// Its config.
+    pub fn config(&self) -> &TrainingConfig {
+        &self.config
+    }
+
+    /// `ratio`, or the config's where there is none.
+    pub fn ratio(&self, ratio: Option<f32>) -> Result<Ratio> {
+        ratio.map_or(Ok(self.config.default_compression_ratio()), Ratio::new)
+    }
+
+    /// What a gradient of `original_dim` values that this compressor compresses carries with it.
+    pub fn origin(&self, original_dim: usize, step: u32, slot: u32) -> Origin {
+        Origin { original_dim, seed: self.config.seed(), step, slot, scaling: self.config.scaling() }
+    }
+
+    /// Writes the projection of `gradients` to `out`.
+    ///
+    /// Gradients are clipped first if the config says so, and must be finite then; otherwise a NaN or an infinity shows
+    /// in the projection.
+    pub fn compress(
+        &self,
+        exec: &Exec<'_>,
+        gradients: &[f32],
+        origin: &Origin,
+        out: &mut [f32],
+    ) -> Result<()> {
+        expect_len(origin.original_dim, gradients.len())?;
+        let scale = origin.scaling.factor(gradients.len(), out.len());
+        match self.config.gradient_clipping() {
+            Some(limit) => {
+                let mut clipped = try_vec(gradients.len())?;
+                clip_to_norm(exec, "gradients", gradients, limit, &mut clipped)?;
+                self.project(exec, &clipped, origin, scale, out)
+            }
+            None => self.project(exec, gradients, origin, scale, out),
+        }
+    }
+
+    fn project(
+        &self,
+        exec: &Exec<'_>,
+        gradients: &[f32],
+        origin: &Origin,
+        scale: f32,
+        out: &mut [f32],
+    ) -> Result<()> {
+        match self.config.projection() {
+            Projection::Dense => dense::compress(exec, &origin.stream(), gradients, scale, out),
+        }
+    }
+
+    /// Writes the gradient that `data` was compressed from, as far as it can be had, to `out`.
+    pub fn decompress(&self, exec: &Exec<'_>, data: &[f32], origin: &Origin, out: &mut [f32]) -> Result<()> {
+        if origin.seed != self.config.seed() {
+            return Err(Error::SeedMismatch { compress: origin.seed, decompress: self.config.seed() });
+        }
+        expect_len(origin.original_dim, out.len())?;
+        let scale = origin.scaling.factor(out.len(), data.len());
+        match self.config.projection() {
+            Projection::Dense => dense::decompress(exec, &origin.stream(), data, scale, out),
+        }
+    }
+
+    /// Writes the trits of the projection of `gradients` to `out` and returns their scale.
+    ///
+    /// A gradient or a projection that is not finite is refused: as a trit, it would look like any other.
+    pub fn compress_ternary(
+        &self,
+        exec: &Exec<'_>,
+        gradients: &[f32],
+        origin: &Origin,
+        out: &mut [i8],
+    ) -> Result<f32> {
+        require_finite(exec, "gradients", gradients)?;
+        let mut projection = try_vec(out.len())?;
+        self.compress(exec, gradients, origin, &mut projection)?;
+        require_finite(exec, "projection of gradients", &projection)?;
+        ternary::quantise(exec, &projection, self.config.quantizer_scale(), out)
+    }
+
+    /// [`Self::decompress`] of trits and their scale.
+    pub fn decompress_ternary(
+        &self,
+        exec: &Exec<'_>,
+        trits: &[i8],
+        scale: f32,
+        origin: &Origin,
+        out: &mut [f32],
+    ) -> Result<()> {
+        self.decompress(exec, &ternary::values(trits, scale)?, origin, out)
+    }
+}
+
+/// How many times smaller k trits of 2 bits and a scale of 32 are than n values of 32 bits.
+pub fn ternary_compression_ratio(n: usize, k: usize) -> f32 {
+    (32.0 * n as f64) as f32 / (2.0 * k as f64 + 32.0) as f32
+}
+
+fn expect_len(expected: usize, actual: usize) -> Result<()> {
+    if expected == actual { Ok(()) } else { Err(Error::DimensionMismatch { expected, actual }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{GradientCompressor, ternary_compression_ratio};
+    use crate::base::error::Error;
+    use crate::base::exec::Exec;
+    use crate::base::simd::SimdLevel;
+    use crate::base::splitmix::SplitMix64;
+    use crate::codec::config::{Scaling, TrainingConfig};
+
+    fn exec() -> Exec<'static> {
+        Exec::serial(SimdLevel::detected())
+    }
+
+    /// The inputs of the golden file: splitmix64 from the length, in (-1, 1).
+    fn golden_input(n: usize) -> Vec<f32> {
+        let mut stream = SplitMix64::new(n as u64);
+        (0..n).map(|_| (2.0 * stream.unit() - 1.0) as f32).collect()
+    }
+
+    fn compressor(seed: u64, clip: Option<f32>) -> GradientCompressor {
+        let config = TrainingConfig::default().with_seed(seed).with_gradient_clipping(clip).unwrap();
+        GradientCompressor::new(config)
+    }
+
+    #[test]
+    fn projections_there_and_back_are_those_of_the_golden_file() {
+        // n, seed, ratio, k; the first of compressed and of decompressed; ternary scale.
+        for (n, seed, ratio, k, first, first_back, scale) in [
+            (10, 42, 0.1, 64, 0xBDA09520, 0xBFBA2594, 0x3EC2F03D),
+            (63, 7, 1.0, 64, 0xBDFAFC0D, 0xBDE0ADF4, 0x3E7CFD68),
+            (1000, 9, 0.25, 250, 0x3E2C0106, 0xBD9DFDB0, 0x3E7AC074),
+            (4096, 42, 0.0625, 256, 0x3E5CCF06_u32, 0xBD1C72D5_u32, 0x3E89E249_u32),
+        ] {
+            let compressor = compressor(seed, None);
+            let input = golden_input(n);
+            assert_eq!(compressor.ratio(Some(ratio)).unwrap().compressed_dim(n), k);
+            let origin = compressor.origin(n, 0, 0);
+            let (mut data, mut back, mut trits) = (vec![0.0; k], vec![0.0; n], vec![0; k]);
+            compressor.compress(&exec(), &input, &origin, &mut data).unwrap();
+            assert_eq!(data[0].to_bits(), first);
+            compressor.decompress(&exec(), &data, &origin, &mut back).unwrap();
+            assert_eq!(back[0].to_bits(), first_back);
+            let found = compressor.compress_ternary(&exec(), &input, &origin, &mut trits).unwrap();
+            assert!((found / f32::from_bits(scale) - 1.0).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn poison_is_carried_through_plain_compression_and_refused_elsewhere() {
+        let mut input = golden_input(200);
+        input[77] = f32::INFINITY;
+        let refused = Err(Error::NonFinite { argument: "gradients".into(), index: 77, value: f32::INFINITY });
+        let (plain, clipping) = (compressor(1, None), compressor(1, Some(1.0)));
+        let origin = plain.origin(200, 0, 0);
+        let mut data = vec![0.0; 64];
+        plain.compress(&exec(), &input, &origin, &mut data).unwrap();
+        assert!(data.iter().any(|value| !value.is_finite()));
+        assert_eq!(clipping.compress(&exec(), &input, &origin, &mut data), refused);
+        let refused = refused.map(|()| 0.0);
+        assert_eq!(plain.compress_ternary(&exec(), &input, &origin, &mut [0; 64]), refused);
+        assert_eq!(clipping.compress_ternary(&exec(), &input, &origin, &mut [0; 64]), refused);
+    }
+
+    #[test]
+    fn a_projection_that_overflows_is_not_made_ternary() {
+        let plain = compressor(42, None);
+        let refused = plain.compress_ternary(&exec(), &[f32::MAX; 64], &plain.origin(64, 0, 0), &mut [0; 64]);
+        assert!(matches!(refused, Err(Error::NonFinite { .. })));
+    }
+
+    #[test]
+    fn lengths_and_seeds_must_agree() {
+        let one = compressor(1, None);
+        let origin = one.origin(10, 0, 0);
+        let mismatch = Err(Error::DimensionMismatch { expected: 10, actual: 9 });
+        assert_eq!(one.compress(&exec(), &[0.0; 9], &origin, &mut [0.0; 64]), mismatch);
+        assert_eq!(one.decompress(&exec(), &[0.0; 64], &origin, &mut [0.0; 9]), mismatch);
+        assert_eq!(
+            compressor(2, None).decompress(&exec(), &[0.0; 64], &origin, &mut [0.0; 10]),
+            Err(Error::SeedMismatch { compress: 1, decompress: 2 })
+        );
+    }
+
+    #[test]
+    fn steps_and_slots_draw_matrices_of_their_own() {
+        let one = GradientCompressor::new(TrainingConfig::default().with_scaling(Scaling::Unbiased));
+        let mut seen = std::collections::HashSet::new();
+        for step in [0, 1, u32::MAX] {
+            for slot in [0, 1, u32::MAX] {
+                let mut data = vec![0.0; 64];
+                one.compress(&exec(), &golden_input(64), &one.origin(64, step, slot), &mut data).unwrap();
+                seen.insert(data.iter().map(|value| value.to_bits()).collect::<Vec<_>>());
+            }
+        }
+        assert_eq!(seen.len(), 9);
+    }
+
+    #[test]
+    fn the_ternary_ratio_counts_two_bits_a_trit() {
+        assert_eq!(ternary_compression_ratio(10, 64), 2.0);
+        assert_eq!(ternary_compression_ratio(0, 64), 0.0);
+        assert_eq!(ternary_compression_ratio(1000, 100), 32_000.0 / 232.0);
+    }
+}

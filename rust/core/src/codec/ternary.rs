@@ -1,0 +1,193 @@
+//! Ternary quantisation: every value becomes -1, 0 or +1 of one common scale.
+//!
+//! Sums are the fixed-order ones of [`reduce`], so trits and scale are the same at every level and thread count.
+
+use crate::base::error::{Error, Result};
+use crate::base::exec::Exec;
+use crate::base::memory::try_vec;
+use crate::base::simd::Kernel;
+use crate::codec::config::QuantizerScale;
+use crate::numeric::reduce;
+
+/// A mean magnitude up to this is taken for zero, and the scale is 1.
+const LEAST_MEAN: f32 = 1e-10;
+/// The threshold of least squared error on Gaussian data, 0.62 sigma, as a multiple of the mean magnitude.
+const THRESHOLD: f64 = 0.777;
+
+/// Writes the trits of `values` to `trits` and returns their scale. The values are finite.
+pub fn quantise(exec: &Exec<'_>, values: &[f32], form: QuantizerScale, trits: &mut [i8]) -> Result<f32> {
+    if values.len() != trits.len() {
+        return Err(Error::DimensionMismatch { expected: values.len(), actual: trits.len() });
+    }
+    let mean = reduce::sum_abs(exec, values)? / values.len().max(1) as f64;
+    if mean as f32 <= LEAST_MEAN {
+        divide(exec, values, 1.0, trits);
+        return Ok(1.0);
+    }
+    if form == QuantizerScale::Reference {
+        let scale = mean as f32;
+        divide(exec, values, scale, trits);
+        return Ok(scale);
+    }
+    let threshold = THRESHOLD * mean;
+    exec.level().run(Kept { values, threshold, trits });
+    let inner = reduce::fixed_order_sum(exec, values, move |value| {
+        let magnitude = f64::from(value.abs());
+        if magnitude > threshold { magnitude } else { 0.0 }
+    })?;
+    // The largest magnitude is at least the mean, so something is kept.
+    let scale = match form {
+        QuantizerScale::Unbiased => reduce::sum_squares(exec, values)? / inner,
+        _ => inner / trits.iter().filter(|&&trit| trit != 0).count() as f64,
+    };
+    let scale = scale as f32;
+    if scale.is_finite() {
+        Ok(scale)
+    } else {
+        Err(Error::NonFinite { argument: "scale".into(), index: 0, value: scale })
+    }
+}
+
+/// The values that trits stand for; a trit outside -1 to 1 is refused.
+pub fn values(trits: &[i8], scale: f32) -> Result<Vec<f32>> {
+    if let Some(index) = trits.iter().position(|trit| !(-1..=1).contains(trit)) {
+        return Err(Error::argument(
+            "data",
+            format!("got {} at index {index}, wanted trits: -1, 0 or 1", trits[index]),
+        ));
+    }
+    let mut values = try_vec(trits.len())?;
+    for (value, &trit) in values.iter_mut().zip(trits) {
+        *value = f32::from(trit) * scale;
+    }
+    Ok(values)
+}
+
+fn divide(exec: &Exec<'_>, values: &[f32], scale: f32, trits: &mut [i8]) {
+    exec.level().run(Divided { values, scale, trits });
+}
+
+struct Divided<'a> {
+    values: &'a [f32],
+    scale: f32,
+    trits: &'a mut [i8],
+}
+
+impl Kernel for Divided<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (trit, &value) in self.trits.iter_mut().zip(self.values) {
+            // A quotient, as the reference has it: a product with 1/scale decides some values the other way.
+            let quotient = value / self.scale;
+            *trit = i8::from(quotient > 0.5) - i8::from(quotient < -0.5);
+        }
+    }
+}
+
+struct Kept<'a> {
+    values: &'a [f32],
+    threshold: f64,
+    trits: &'a mut [i8],
+}
+
+impl Kernel for Kept<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (trit, &value) in self.trits.iter_mut().zip(self.values) {
+            let value = f64::from(value);
+            *trit = i8::from(value > self.threshold) - i8::from(value < -self.threshold);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{quantise, values};
+    use crate::base::error::Error;
+    use crate::base::exec::Exec;
+    use crate::base::simd::SimdLevel;
+    use crate::codec::config::QuantizerScale::{self, LeastSquares, Reference, Unbiased};
+
+    fn quantised(input: &[f32], form: QuantizerScale) -> (Vec<i8>, f32) {
+        let mut found = Vec::new();
+        for level in SimdLevel::available() {
+            let mut trits = vec![9; input.len()];
+            let scale = quantise(&Exec::serial(level), input, form, &mut trits).unwrap();
+            found.push((trits, scale));
+        }
+        assert!(found.iter().all(|one| *one == found[0]));
+        found.swap_remove(0)
+    }
+
+    #[test]
+    fn each_form_keeps_and_scales_by_its_formula() {
+        let input = [4.0, -2.0, 1.0, 1.0]; // mean 2
+        assert_eq!(quantised(&input, Reference), (vec![1, -1, 0, 0], 2.0)); // 1 is not above half of 2
+        assert_eq!(quantised(&input, LeastSquares), (vec![1, -1, 0, 0], 3.0)); // threshold 1.554
+        assert_eq!(quantised(&input, Unbiased), (vec![1, -1, 0, 0], 22.0 / 6.0));
+        assert_eq!(quantised(&[2.0, -2.0, 1.5, 2.5], LeastSquares), (vec![1, -1, 0, 1], 6.5 / 3.0));
+    }
+
+    #[test]
+    fn nothing_much_is_zero_with_scale_one() {
+        for form in QuantizerScale::ALL {
+            assert_eq!(quantised(&[0.0, -0.0, 0.0], form), (vec![0; 3], 1.0));
+            assert_eq!(quantised(&[1e-10, -1e-10], form), (vec![0; 2], 1.0));
+            assert_eq!(quantised(&[], form), (vec![], 1.0));
+        }
+        // One large value among very many may still have a tiny mean: it is compared with a scale of 1.
+        let mut few = vec![0.0; 100];
+        few[3] = 1e-9;
+        assert_eq!(quantised(&few, Reference), (vec![0; 100], 1.0));
+    }
+
+    #[test]
+    fn values_of_gaussian_data_lose_what_theory_says() {
+        let mut stream = crate::base::splitmix::SplitMix64::new(1);
+        let input: Vec<f32> = (0..200_000)
+            .map(|_| {
+                let radius = (-2.0 * libm::log(1.0 - stream.unit())).sqrt();
+                (radius * libm::cos(std::f64::consts::TAU * stream.unit())) as f32
+            })
+            .collect();
+        let energy: f64 = input.iter().map(|&v| f64::from(v) * f64::from(v)).sum();
+        for (form, want) in [(Reference, 0.263), (LeastSquares, 0.190)] {
+            let (trits, scale) = quantised(&input, form);
+            let kept = values(&trits, scale).unwrap();
+            let error: f64 =
+                input.iter().zip(&kept).map(|(&v, &q)| (f64::from(v) - f64::from(q)).powi(2)).sum();
+            assert!((error / energy - want).abs() < 0.004, "{form:?} {}", error / energy);
+        }
+        let (trits, scale) = quantised(&input, Unbiased);
+        let kept = values(&trits, scale).unwrap();
+        let inner: f64 = input.iter().zip(&kept).map(|(&v, &q)| f64::from(v) * f64::from(q)).sum();
+        assert!((inner / energy - 1.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn what_is_no_trit_is_refused() {
+        assert_eq!(values(&[1, 0, -1], 2.5).unwrap(), [2.5, 0.0, -2.5]);
+        for bad in [2, -2, i8::MIN, i8::MAX] {
+            assert!(
+                matches!(values(&[0, bad], 1.0), Err(Error::Argument { argument, .. }) if argument == "data")
+            );
+        }
+    }
+
+    #[test]
+    fn a_scale_beyond_float32_is_an_error() {
+        // Nine of ten values stay just below the threshold, and only count in |v|².
+        let mut input = vec![f32::MAX / 4.0; 100];
+        input[..10].fill(f32::MAX);
+        let exec = Exec::serial(SimdLevel::detected());
+        assert_eq!(quantised(&input, LeastSquares).1, f32::MAX);
+        assert!(matches!(
+            quantise(&exec, &input, Unbiased, &mut [0; 100]),
+            Err(Error::NonFinite { argument, value, .. }) if argument == "scale" && value == f32::INFINITY
+        ));
+    }
+}

@@ -1,0 +1,62 @@
+//! Initialisers: seeded streams that fill parameters as they are recorded.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use tritter_core::engine::init::{Distribution, Initializer as Core};
+
+use crate::arguments::{choice_argument, f64_argument, u64_argument};
+use crate::errors::raise;
+
+const KINDS: [&str; 5] = ["constant", "normal", "uniform", "xavier", "kaiming"];
+
+/// How the values of parameters are drawn; made by the functions of :mod:`tritter_accel.init`.
+///
+/// One stream runs on through all tensors that one initialiser fills, in the order they are recorded.
+#[pyclass(frozen, module = "tritter_accel.init")]
+pub struct Initializer {
+    kind: &'static str,
+    value: f64,
+    core: Mutex<Core>,
+}
+
+impl Initializer {
+    /// The stream, to draw from.
+    pub fn stream(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl Initializer {
+    #[new]
+    fn new(kind: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, seed: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let kind = choice_argument("kind", kind, &KINDS, |kind| kind)?;
+        let argument = match kind {
+            "normal" => "std",
+            "uniform" => "scale",
+            _ => "value",
+        };
+        let value = f64_argument(argument, value)?;
+        let distribution = match kind {
+            "constant" => Distribution::Constant(value as f32),
+            "normal" => Distribution::Normal(value),
+            "uniform" => Distribution::Uniform(value),
+            "xavier" => Distribution::Xavier,
+            _ => Distribution::Kaiming,
+        };
+        let core = Core::new(distribution, u64_argument("seed", seed)?).map_err(raise)?;
+        Ok(Self { kind, value, core: Mutex::new(core) })
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, (&'static str, f64, u64)) {
+        let this = slf.get();
+        // splitmix64 starts at its seed, so the state is the seed of what is left of the stream.
+        let state = this.stream().state();
+        (slf.get_type().into_any(), (this.kind, this.value, state))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Initializer({})", self.stream())
+    }
+}
