@@ -48,8 +48,13 @@ def digest(result: Any) -> str:
     return hashlib.sha256(repr(outcome(result)).encode()).hexdigest()
 
 
+def length(given: Any) -> int:
+    """Elements of an array; what is none is handed over as if it were of the usual length."""
+    return given.size if isinstance(given, np.ndarray) else SIZE
+
+
 def accumulated(gradients: Any) -> Any:
-    accumulator = ta.GradientAccumulator(np.asarray(gradients).size)
+    accumulator = ta.GradientAccumulator(length(gradients))
     accumulator.accumulate(gradients, 3.0)
     return accumulator.get_and_reset()
 
@@ -59,7 +64,7 @@ def compressed(data: Any) -> ta.CompressedGradient:
 
 
 def ternary(data: Any) -> ta.TernaryCompressedGradient:
-    return ta.TernaryCompressedGradient(data, 0.5, 50, np.asarray(data).size, 3)
+    return ta.TernaryCompressedGradient(data, 0.5, 50, length(data), 3)
 
 
 def clipped_in_place(array: Any) -> None:

@@ -15,8 +15,8 @@ import tritter_accel as ta
 
 from .calls import ARRAY_ARGUMENTS, COMPRESSOR, OUT_ARGUMENTS, SCALAR_ARGUMENTS, values
 
-# No lengths between a million and a million million: what fits in memory would be computed.
-NUMBERS = [0, 1, 2, 63, 64, 65, 1000, -1, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64 - 1, 2**64, -(2**63), 10**400]
+# No lengths between a thousand and a million million: what fits in memory would be computed.
+NUMBERS = [0, 1, 2, 63, 64, 65, 1000, -1, 2**40, 2**62, 2**63, 2**64 - 1, 2**64, -(2**63), 10**400]
 FLOATS = [0.0, -0.0, 0.5, 1.0, 1.5, -1.0, 1e-45, 1e-300, 1e300, float("nan"), float("inf"), -float("inf")]
 DTYPES = ["f2", "f4", ">f4", "f8", "g", "F", "?", "b", "B", "h", "H", ">H", "i4", "i8", "u8", "O", "S3", "U2", "M8[s]"]
 
@@ -89,8 +89,6 @@ def only_our_errors(call: Callable[..., Any], *arguments: Any) -> None:
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(odd=st.one_of(odd_values, arrays()))
 def test_odd_arrays(row: Any, odd: Any) -> None:
-    if row.id in {"accumulate", "decompress_ternary"} and isinstance(odd, Hostile):
-        return  # the table's helper asks it for a length
     only_our_errors(row.call, odd)
 
 

@@ -2,6 +2,7 @@
 
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
+use pyo3::type_object::PyTypeInfo;
 use pyo3::types::PyString;
 use tritter_core::base::error::Error;
 
@@ -69,6 +70,17 @@ pub fn f32_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
 /// True or False.
 pub fn bool_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     value.extract::<bool>().map_err(|_| wrong_type(name, value, "True or False"))
+}
+
+/// An object of one of the package's classes.
+pub fn instance_argument<'a, 'py, T: PyTypeInfo>(
+    name: &str,
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<&'a Bound<'py, T>> {
+    value.cast::<T>().map_err(|_| {
+        let class = T::type_object(value.py()).name().map_or_else(|_| "another".into(), |name| name.to_string());
+        wrong_type(name, value, &format!("a {class}"))
+    })
 }
 
 /// One of a set of words.
