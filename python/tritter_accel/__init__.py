@@ -7,13 +7,15 @@ projections that both ends regenerate from a seed, and the engine (:class:`Tape`
 
 from __future__ import annotations
 
-from . import engine, exceptions, init, nn, train
+from . import compression, engine, exceptions, init, nn, train
 from ._core import __version__, get_num_threads, set_num_threads, simd_level
+from .compression import *  # noqa: F403
 from .engine import *  # noqa: F403
 from .exceptions import *  # noqa: F403
 
 __all__ = [
     "__version__",
+    "compression",
     "engine",
     "exceptions",
     "get_num_threads",
@@ -23,5 +25,6 @@ __all__ = [
     "simd_level",
     "train",
 ]
+__all__ += compression.__all__
 __all__ += engine.__all__
 __all__ += exceptions.__all__

@@ -82,3 +82,29 @@ pub fn choice_argument<T: Copy>(
         .find(|&choice| word(choice) == given)
         .ok_or_else(|| raise(Error::argument(name, format!("got '{given}', wanted one of {}", list()))))
 }
+
+/// An argument that may be left out, where None is a value like any other (and seldom a right one).
+pub enum Argument<'py> {
+    /// It was left out.
+    Default,
+    /// What came.
+    Given(Bound<'py, PyAny>),
+}
+
+impl<'py> Argument<'py> {
+    /// `read` of what came, or `default`.
+    pub fn or<T>(self, default: T, read: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<T>) -> PyResult<T> {
+        match self {
+            Self::Default => Ok(default),
+            Self::Given(value) => read(&value),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Argument<'py> {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self::Given(value.to_owned()))
+    }
+}

@@ -28,7 +28,7 @@ pub enum Error {
         decompress: u64,
     },
     /// An argument of the right type with a value that has no meaning.
-    #[error("{argument}: {message}")]
+    #[error("argument {argument}: {message}")]
     Argument {
         /// Name of the argument.
         argument: String,
@@ -36,7 +36,7 @@ pub enum Error {
         message: String,
     },
     /// An argument of a type that cannot be taken.
-    #[error("{argument}: {message}")]
+    #[error("argument {argument}: {message}")]
     ArgumentType {
         /// Name of the argument.
         argument: String,
