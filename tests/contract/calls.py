@@ -201,7 +201,6 @@ BEYOND_U64 = (-1, 2**64, 2**100, -(2**70))
 BEYOND_U32 = (-1, 2**32, 2**64, 2**100)
 NO_WHOLE_NUMBERS = ("1", None, [1], 1j, 1.0, np.float32(1), object())
 OPTIONAL = ("1", [1], 1j, object())  # wrong types where None is a default
-OPTIONAL_WHOLE = ("1", [1], 1j, 1.0, np.float32(1), object())
 WHOLE = (1, np.int64(1), np.uint8(1), Index())
 REAL = (1, 1.0, np.float32(1), np.float64(1), np.int8(1))
 RATIOS = (0.5, 1, np.float32(0.5), np.array(0.5))
@@ -304,7 +303,7 @@ SCALAR_ARGUMENTS = [
         lambda x: ta.TrainingConfig(seed=x),
         (*WHOLE, 2**64 - 1),
         BEYOND_U64,
-        wrong_types=OPTIONAL_WHOLE,
+        wrong_types=NO_WHOLE_NUMBERS,
     ),
     ScalarArgument(
         "TrainingConfig",
@@ -320,7 +319,7 @@ SCALAR_ARGUMENTS = [
         lambda x: ta.TrainingConfig(scaling=x),
         ("reference", "unbiased", "contractive"),
         ("", "biased"),
-        wrong_types=(1, b"reference"),
+        wrong_types=(None, 1, b"reference"),
     ),
     ScalarArgument(
         "TrainingConfig",
@@ -328,7 +327,7 @@ SCALAR_ARGUMENTS = [
         lambda x: ta.TrainingConfig(quantizer_scale=x),
         ("reference", "unbiased", "least_squares"),
         ("", "most_squares"),
-        wrong_types=(1, b"reference"),
+        wrong_types=(None, 1, b"reference"),
     ),
     ScalarArgument(
         "TrainingConfig",
@@ -336,7 +335,7 @@ SCALAR_ARGUMENTS = [
         lambda x: ta.TrainingConfig(projection=x),
         ("dense",),
         ("", "sparse"),
-        wrong_types=(1, b"dense"),
+        wrong_types=(None, 1, b"dense"),
     ),
     ScalarArgument(
         "compress", "ratio", lambda x: COMPRESSOR.compress(INPUT, x), RATIOS, NO_RATIOS, ta.InvalidRatioError, ()
@@ -348,7 +347,7 @@ SCALAR_ARGUMENTS = [
         lambda x: COMPRESSOR.compress(INPUT, step=x),
         (*WHOLE, 2**32 - 1),
         BEYOND_U32,
-        wrong_types=OPTIONAL_WHOLE,
+        wrong_types=NO_WHOLE_NUMBERS,
     ),
     ScalarArgument(
         "compress",
@@ -356,7 +355,7 @@ SCALAR_ARGUMENTS = [
         lambda x: COMPRESSOR.compress(INPUT, slot=x),
         (*WHOLE, 2**32 - 1),
         BEYOND_U32,
-        wrong_types=OPTIONAL_WHOLE,
+        wrong_types=NO_WHOLE_NUMBERS,
     ),
     ScalarArgument(
         "compress_ternary",
@@ -364,7 +363,7 @@ SCALAR_ARGUMENTS = [
         lambda x: COMPRESSOR.compress_ternary(INPUT, step=x),
         WHOLE,
         BEYOND_U32,
-        wrong_types=OPTIONAL_WHOLE,
+        wrong_types=NO_WHOLE_NUMBERS,
     ),
     ScalarArgument(
         "GradientCompressor", "config", ta.GradientCompressor, (ta.TrainingConfig(),), (), wrong_types=(1, "x", {})

@@ -1,8 +1,8 @@
 //! Scalars from Python: what is taken, and an error of the package's own that names the argument for everything else.
 
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::type_object::PyTypeInfo;
 use pyo3::types::PyString;
 use tritter_core::base::error::Error;
 
@@ -78,7 +78,8 @@ pub fn instance_argument<'a, 'py, T: PyTypeInfo>(
     value: &'a Bound<'py, PyAny>,
 ) -> PyResult<&'a Bound<'py, T>> {
     value.cast::<T>().map_err(|_| {
-        let class = T::type_object(value.py()).name().map_or_else(|_| "another".into(), |name| name.to_string());
+        let class =
+            T::type_object(value.py()).name().map_or_else(|_| "another".into(), |name| name.to_string());
         wrong_type(name, value, &format!("a {class}"))
     })
 }
@@ -99,4 +100,30 @@ pub fn choice_argument<T: Copy>(
         .copied()
         .find(|&choice| word(choice) == given)
         .ok_or_else(|| raise(Error::argument(name, format!("got '{given}', wanted one of {}", list()))))
+}
+
+/// An argument that may be left out, where None is a value like any other (and seldom a right one).
+pub enum Argument<'py> {
+    /// It was left out.
+    Default,
+    /// What came.
+    Given(Bound<'py, PyAny>),
+}
+
+impl<'py> Argument<'py> {
+    /// `read` of what came, or `default`.
+    pub fn or<T>(self, default: T, read: impl FnOnce(&Bound<'py, PyAny>) -> PyResult<T>) -> PyResult<T> {
+        match self {
+            Self::Default => Ok(default),
+            Self::Given(value) => read(&value),
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Argument<'py> {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Self::Given(value.to_owned()))
+    }
 }

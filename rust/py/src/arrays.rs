@@ -80,6 +80,13 @@ impl<T: Scalar> Input<'_, T> {
     }
 }
 
+impl<'py, T: Scalar> Input<'py, T> {
+    /// The array itself, no longer borrowed.
+    pub fn into_array(self) -> Bound<'py, PyAny> {
+        self.array.as_any().clone()
+    }
+}
+
 fn memory<T>(values: &[T]) -> Range<usize> {
     let range = values.as_ptr_range();
     range.start as usize..range.end as usize

@@ -16,6 +16,10 @@ mod accumulator;
 mod arguments;
 mod arrays;
 mod bf16;
+mod clip;
+mod compressed;
+mod compressor;
+mod config;
 mod engine;
 mod errors;
 mod finite;
@@ -41,5 +45,11 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     module.add_class::<splitmix::SplitMix64>()?;
     module.add_class::<trainer::Trainer>()?;
+    module.add_class::<config::TrainingConfig>()?;
+    module.add_class::<compressed::CompressedGradient>()?;
+    module.add_class::<compressed::TernaryCompressedGradient>()?;
+    module.add_class::<compressor::GradientCompressor>()?;
+    module.add_function(wrap_pyfunction!(clip::gradient_norm, module)?)?;
+    module.add_function(wrap_pyfunction!(clip::clip_gradients, module)?)?;
     Ok(())
 }

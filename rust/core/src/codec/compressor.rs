@@ -96,11 +96,15 @@ impl GradientCompressor {
         }
     }
 
+    /// [`Error::SeedMismatch`] if what was compressed had another seed.
+    pub fn check_seed(&self, origin: &Origin) -> Result<()> {
+        let (compress, decompress) = (origin.seed, self.config.seed());
+        if compress == decompress { Ok(()) } else { Err(Error::SeedMismatch { compress, decompress }) }
+    }
+
     /// Writes the gradient that `data` was compressed from, as far as it can be had, to `out`.
     pub fn decompress(&self, exec: &Exec<'_>, data: &[f32], origin: &Origin, out: &mut [f32]) -> Result<()> {
-        if origin.seed != self.config.seed() {
-            return Err(Error::SeedMismatch { compress: origin.seed, decompress: self.config.seed() });
-        }
+        self.check_seed(origin)?;
         expect_len(origin.original_dim, out.len())?;
         let scale = origin.scaling.factor(out.len(), data.len());
         match self.config.projection() {

@@ -3,6 +3,8 @@
 //! A config is valid from its making and never changes; `with_*` gives changed copies. Every option's first choice is
 //! the reference's.
 
+use std::hash::{Hash, Hasher};
+
 use crate::base::error::{Error, Result};
 
 /// Share of +1 and -1 among the entries of the dense matrix.
@@ -137,6 +139,15 @@ impl Default for TrainingConfig {
             scaling: Scaling::default(),
             quantizer_scale: QuantizerScale::default(),
         }
+    }
+}
+
+impl Hash for TrainingConfig {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Equal configs have equal bits: neither float is a NaN or -0.
+        self.ratio.get().to_bits().hash(state);
+        self.gradient_clipping.map(f32::to_bits).hash(state);
+        (self.seed, self.projection, self.scaling, self.quantizer_scale).hash(state);
     }
 }
 

@@ -13,10 +13,6 @@ use crate::base::simd::{Kernel, SimdLevel};
 pub(crate) const BLOCK_WORDS: usize = 16;
 const DOUBLE_ROUNDS: usize = 4;
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646E, 0x7962_2D32, 0x6B20_6574];
-/// The four quarter rounds of a column round and of a diagonal round, as indices into the state.
-const COLUMNS: [[usize; 4]; 4] = [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]];
-const DIAGONALS: [[usize; 4]; 4] = [[0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]];
-
 /// A 256-bit key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key([u32; 8]);
@@ -71,45 +67,48 @@ impl Stream {
         initial[13] = counters.map(|counter| (counter >> 32) as u32);
         let mut state = initial;
         for _ in 0..DOUBLE_ROUNDS {
-            for quarters in [COLUMNS, DIAGONALS] {
-                for quarter in quarters {
-                    quarter_round(&mut state, quarter);
-                }
-            }
+            quarter_round(&mut state, 0, 4, 8, 12);
+            quarter_round(&mut state, 1, 5, 9, 13);
+            quarter_round(&mut state, 2, 6, 10, 14);
+            quarter_round(&mut state, 3, 7, 11, 15);
+            quarter_round(&mut state, 0, 5, 10, 15);
+            quarter_round(&mut state, 1, 6, 11, 12);
+            quarter_round(&mut state, 2, 7, 8, 13);
+            quarter_round(&mut state, 3, 4, 9, 14);
         }
         for (words, initial) in state.iter_mut().zip(&initial) {
-            add(words, initial);
+            *words = add(*words, *initial);
         }
         state
     }
 }
 
 #[inline(always)]
-fn add<const L: usize>(left: &mut [u32; L], right: &[u32; L]) {
-    for (left, right) in left.iter_mut().zip(right) {
-        *left = left.wrapping_add(*right);
+fn add<const L: usize>(mut left: [u32; L], right: [u32; L]) -> [u32; L] {
+    for lane in 0..L {
+        left[lane] = left[lane].wrapping_add(right[lane]);
     }
+    left
 }
 
 #[inline(always)]
-fn xor_rotate<const L: usize>(left: &mut [u32; L], right: &[u32; L], bits: u32) {
-    for (left, right) in left.iter_mut().zip(right) {
-        *left = (*left ^ *right).rotate_left(bits);
+fn xor_rotate<const L: usize, const BITS: u32>(mut left: [u32; L], right: [u32; L]) -> [u32; L] {
+    for lane in 0..L {
+        left[lane] = (left[lane] ^ right[lane]).rotate_left(BITS);
     }
+    left
 }
 
 #[inline(always)]
-fn quarter_round<const L: usize>(state: &mut [[u32; L]; 16], [a, b, c, d]: [usize; 4]) {
-    let [mut va, mut vb, mut vc, mut vd] = [state[a], state[b], state[c], state[d]];
-    add(&mut va, &vb);
-    xor_rotate(&mut vd, &va, 16);
-    add(&mut vc, &vd);
-    xor_rotate(&mut vb, &vc, 12);
-    add(&mut va, &vb);
-    xor_rotate(&mut vd, &va, 8);
-    add(&mut vc, &vd);
-    xor_rotate(&mut vb, &vc, 7);
-    (state[a], state[b], state[c], state[d]) = (va, vb, vc, vd);
+fn quarter_round<const L: usize>(state: &mut [[u32; L]; 16], a: usize, b: usize, c: usize, d: usize) {
+    state[a] = add(state[a], state[b]);
+    state[d] = xor_rotate::<L, 16>(state[d], state[a]);
+    state[c] = add(state[c], state[d]);
+    state[b] = xor_rotate::<L, 12>(state[b], state[c]);
+    state[a] = add(state[a], state[b]);
+    state[d] = xor_rotate::<L, 8>(state[d], state[a]);
+    state[c] = add(state[c], state[d]);
+    state[b] = xor_rotate::<L, 7>(state[b], state[c]);
 }
 
 struct Words<'a> {

@@ -2,7 +2,7 @@
 //!
 //! The rounds are written once over [`Lanes`], which names the few instructions they need at each level.
 
-use super::{BLOCK_WORDS, COLUMNS, DIAGONALS, DOUBLE_ROUNDS, Stream};
+use super::{BLOCK_WORDS, DOUBLE_ROUNDS, Stream, quarter_round};
 
 /// Vectors of `N` words and the instructions of one level.
 ///
@@ -28,7 +28,7 @@ pub(crate) unsafe trait Lanes<const N: usize> {
 struct Shared {
     /// The state after the first column round; columns 1 to 3 do not hold the counter's lower half, so three of the 32
     /// quarter rounds of a block are done once for all.
-    after_columns: [u32; 16],
+    after_columns: [[u32; 4]; 4],
     /// What is added at the end: the initial state, and the caller's offset.
     finish: [u32; 16],
 }
@@ -75,19 +75,26 @@ impl<'a> Generator<'a> {
         // SAFETY: passed on from the caller.
         unsafe {
             let low = L::load(low);
-            let mut state = self.shared.after_columns.map(|word| L::splat(word));
-            state[12] = low;
-            quarter_rounds::<L, N, 1>(&mut state, [COLUMNS[0]]);
-            quarter_rounds::<L, N, 4>(&mut state, DIAGONALS);
+            let [mut a, mut b, mut c, mut d] = self
+                .shared
+                .after_columns
+                .map(|row| [L::splat(row[0]), L::splat(row[1]), L::splat(row[2]), L::splat(row[3])]);
+            let column = quarter_rounds::<L, N, 1>([[a[0]], [b[0]], [c[0]], [low]]);
+            [[a[0]], [b[0]], [c[0]], [d[0]]] = column;
+            let mut state = diagonal_round::<L, N>([a, b, c, d]);
             for _ in 1..DOUBLE_ROUNDS {
-                quarter_rounds::<L, N, 4>(&mut state, COLUMNS);
-                quarter_rounds::<L, N, 4>(&mut state, DIAGONALS);
+                state = diagonal_round::<L, N>(quarter_rounds::<L, N, 4>(state));
             }
-            for (words, finish) in state.iter_mut().zip(self.shared.finish) {
+            let [a, b, c, d] = state;
+            let mut words = [
+                a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], c[0], c[1], c[2], c[3], d[0], d[1], d[2],
+                d[3],
+            ];
+            for (words, finish) in words.iter_mut().zip(self.shared.finish) {
                 *words = L::add(*words, L::splat(finish));
             }
-            state[12] = L::add(state[12], low);
-            state
+            words[12] = L::add(words[12], low);
+            words
         }
     }
 
@@ -109,42 +116,55 @@ impl Shared {
     fn new(stream: &Stream, high: u32, offset: u32) -> Self {
         let initial = stream.state(u64::from(high) << 32);
         let mut state = initial.map(|word| [word]);
-        for quarter in &COLUMNS[1..] {
-            super::quarter_round(&mut state, *quarter);
+        for column in 1..4 {
+            quarter_round(&mut state, column, column + 4, column + 8, column + 12);
         }
         Self {
-            after_columns: state.map(|[word]| word),
+            after_columns: std::array::from_fn(|row| {
+                std::array::from_fn(|column| state[4 * row + column][0])
+            }),
             // Word 12 of `initial` is 0: the counter's lower half is added lane by lane.
             finish: initial.map(|word| word.wrapping_add(offset)),
         }
     }
 }
 
-/// Quarter rounds that touch different words, a step of all of them at a time, so that none waits for itself.
+/// `Q` quarter rounds of the words of four rows, a step of all of them at a time, so that none waits for itself.
 #[inline(always)]
 unsafe fn quarter_rounds<L: Lanes<N>, const N: usize, const Q: usize>(
-    state: &mut [L::Words; 16],
-    quarters: [[usize; 4]; Q],
-) {
+    [mut a, mut b, mut c, mut d]: [[L::Words; Q]; 4],
+) -> [[L::Words; Q]; 4] {
     // SAFETY: passed on from the caller.
     unsafe {
-        for [a, b, _, d] in quarters {
-            state[a] = L::add(state[a], state[b]);
-            state[d] = L::rotate_16(L::xor(state[d], state[a]));
+        for i in 0..Q {
+            a[i] = L::add(a[i], b[i]);
+            d[i] = L::rotate_16(L::xor(d[i], a[i]));
         }
-        for [_, b, c, d] in quarters {
-            state[c] = L::add(state[c], state[d]);
-            state[b] = L::rotate_12(L::xor(state[b], state[c]));
+        for i in 0..Q {
+            c[i] = L::add(c[i], d[i]);
+            b[i] = L::rotate_12(L::xor(b[i], c[i]));
         }
-        for [a, b, _, d] in quarters {
-            state[a] = L::add(state[a], state[b]);
-            state[d] = L::rotate_8(L::xor(state[d], state[a]));
+        for i in 0..Q {
+            a[i] = L::add(a[i], b[i]);
+            d[i] = L::rotate_8(L::xor(d[i], a[i]));
         }
-        for [_, b, c, d] in quarters {
-            state[c] = L::add(state[c], state[d]);
-            state[b] = L::rotate_7(L::xor(state[b], state[c]));
+        for i in 0..Q {
+            c[i] = L::add(c[i], d[i]);
+            b[i] = L::rotate_7(L::xor(b[i], c[i]));
         }
     }
+    [a, b, c, d]
+}
+
+/// The quarter rounds along the diagonals of the four rows.
+#[inline(always)]
+unsafe fn diagonal_round<L: Lanes<N>, const N: usize>(
+    [a, [b0, b1, b2, b3], [c0, c1, c2, c3], [d0, d1, d2, d3]]: [[L::Words; 4]; 4],
+) -> [[L::Words; 4]; 4] {
+    // SAFETY: passed on from the caller.
+    let [a, [b1, b2, b3, b0], [c2, c3, c0, c1], [d3, d0, d1, d2]] =
+        unsafe { quarter_rounds::<L, N, 4>([a, [b1, b2, b3, b0], [c2, c3, c0, c1], [d3, d0, d1, d2]]) };
+    [a, [b0, b1, b2, b3], [c0, c1, c2, c3], [d0, d1, d2, d3]]
 }
 
 #[cfg(target_arch = "x86_64")]
