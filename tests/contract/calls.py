@@ -157,7 +157,9 @@ OUT_ARGUMENTS = [
         lambda a, out: mp.convert_to_bf16(a, rounding="stochastic", out=out),
         "uint16",
     ),
-    OutArgument("convert_from_bf16", lambda a, out: mp.convert_from_bf16(a, out=out), "float32", SIZE, "uint16"),
+    OutArgument(
+        "convert_from_bf16", lambda a, out: mp.convert_from_bf16(a, out=out), "float32", SIZE, "uint16"
+    ),
     OutArgument("get_and_reset", mean_into, "float32", SIZE, None),
     OutArgument("clip_gradients", lambda a, out: ta.clip_gradients(a, 0.5, out=out), "float32"),
     OutArgument("compress", lambda a, out: COMPRESSOR.compress(a, out=out).data, "float32", 64),
@@ -210,7 +212,9 @@ TRITS = values(SIZE, "int8")
 
 SCALAR_ARGUMENTS = [
     ScalarArgument("f32_to_bf16", "x", mp.f32_to_bf16, REAL, ()),
-    ScalarArgument("bf16_to_f32", "bits", mp.bf16_to_f32, WHOLE, (-1, 2**16, 2**64), wrong_types=NO_WHOLE_NUMBERS),
+    ScalarArgument(
+        "bf16_to_f32", "bits", mp.bf16_to_f32, WHOLE, (-1, 2**16, 2**64), wrong_types=NO_WHOLE_NUMBERS
+    ),
     ScalarArgument(
         "convert_to_bf16",
         "rounding",
@@ -242,7 +246,11 @@ SCALAR_ARGUMENTS = [
         "LossScaler", "growth_factor", lambda x: mp.LossScaler(growth_factor=x), (2, 1.5), (1, 0, NAN, INF)
     ),
     ScalarArgument(
-        "LossScaler", "backoff_factor", lambda x: mp.LossScaler(backoff_factor=x), (0.5,), (0, 1, -1, NAN, INF)
+        "LossScaler",
+        "backoff_factor",
+        lambda x: mp.LossScaler(backoff_factor=x),
+        (0.5,),
+        (0, 1, -1, NAN, INF),
     ),
     ScalarArgument(
         "LossScaler",
@@ -252,9 +260,7 @@ SCALAR_ARGUMENTS = [
         (0, *BEYOND_U64),
         wrong_types=NO_WHOLE_NUMBERS,
     ),
-    ScalarArgument(
-        "LossScaler", "min_scale", lambda x: mp.LossScaler(min_scale=x), REAL, (0, -1, NAN, INF)
-    ),
+    ScalarArgument("LossScaler", "min_scale", lambda x: mp.LossScaler(min_scale=x), REAL, (0, -1, NAN, INF)),
     ScalarArgument(
         "LossScaler", "max_scale", lambda x: mp.LossScaler(1.0, max_scale=x), REAL, (0, 0.5, NAN, INF)
     ),
@@ -276,7 +282,12 @@ SCALAR_ARGUMENTS = [
         wrong_types=(None, 1, "scale"),
     ),
     ScalarArgument(
-        "GradientAccumulator", "size", ta.GradientAccumulator, (*WHOLE, 0), BEYOND_U64, wrong_types=NO_WHOLE_NUMBERS
+        "GradientAccumulator",
+        "size",
+        ta.GradientAccumulator,
+        (*WHOLE, 0),
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
     ),
     ScalarArgument(
         "accumulate",
@@ -285,9 +296,7 @@ SCALAR_ARGUMENTS = [
         (*REAL, 0),
         (-1, NAN, INF, -INF),
     ),
-    ScalarArgument(
-        "clip_gradients", "max_norm", lambda x: ta.clip_gradients(INPUT, x), REAL, (-1, NAN)
-    ),
+    ScalarArgument("clip_gradients", "max_norm", lambda x: ta.clip_gradients(INPUT, x), REAL, (-1, NAN)),
     ScalarArgument(
         "TrainingConfig",
         "ratio",
@@ -338,9 +347,17 @@ SCALAR_ARGUMENTS = [
         wrong_types=(None, 1, b"dense"),
     ),
     ScalarArgument(
-        "compress", "ratio", lambda x: COMPRESSOR.compress(INPUT, x), RATIOS, NO_RATIOS, ta.InvalidRatioError, ()
+        "compress",
+        "ratio",
+        lambda x: COMPRESSOR.compress(INPUT, x),
+        RATIOS,
+        NO_RATIOS,
+        ta.InvalidRatioError,
+        (),
     ),
-    ScalarArgument("compress", "ratio", lambda x: COMPRESSOR.compress(INPUT, x), (None,), (), wrong_types=OPTIONAL),
+    ScalarArgument(
+        "compress", "ratio", lambda x: COMPRESSOR.compress(INPUT, x), (None,), (), wrong_types=OPTIONAL
+    ),
     ScalarArgument(
         "compress",
         "step",
@@ -366,7 +383,12 @@ SCALAR_ARGUMENTS = [
         wrong_types=NO_WHOLE_NUMBERS,
     ),
     ScalarArgument(
-        "GradientCompressor", "config", ta.GradientCompressor, (ta.TrainingConfig(),), (), wrong_types=(1, "x", {})
+        "GradientCompressor",
+        "config",
+        ta.GradientCompressor,
+        (ta.TrainingConfig(),),
+        (),
+        wrong_types=(1, "x", {}),
     ),
     ScalarArgument(
         "decompress",

@@ -183,7 +183,11 @@ REFUSED = [
     Refused("strided", lambda a: np.repeat(a, 2)[::2], "strides", "np.ascontiguousarray(", as_contiguous),
     Refused("reversed", lambda a: a[::-1], "strides", "np.ascontiguousarray(", as_contiguous),
     Refused(
-        "fortran", lambda a: np.asfortranarray(a.reshape(4, 6)), "strides", "np.ascontiguousarray(", as_contiguous
+        "fortran",
+        lambda a: np.asfortranarray(a.reshape(4, 6)),
+        "strides",
+        "np.ascontiguousarray(",
+        as_contiguous,
     ),
     Refused("transposed", lambda a: a.reshape(4, 6).T, "strides", "np.ascontiguousarray(", as_contiguous),
     Refused("broadcast", lambda a: np.broadcast_to(a[:1], a.shape), "strides", "np.ascontiguousarray("),
@@ -211,7 +215,9 @@ WIDE_ONLY = [
 
 @every_array
 @pytest.mark.parametrize("refused", [*REFUSED, *WIDE_ONLY], ids=str)
-def test_other_arrays_are_refused_by_name_with_a_mend_that_works(row: ArrayArgument, refused: Refused) -> None:
+def test_other_arrays_are_refused_by_name_with_a_mend_that_works(
+    row: ArrayArgument, refused: Refused
+) -> None:
     if refused in WIDE_ONLY and np.dtype(row.dtype).itemsize == 1:
         pytest.skip("a byte has no order and no alignment")
     given = refused.make(values(SIZE, row.dtype))

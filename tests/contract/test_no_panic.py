@@ -18,7 +18,27 @@ from .calls import ARRAY_ARGUMENTS, COMPRESSOR, OUT_ARGUMENTS, SCALAR_ARGUMENTS,
 # No lengths between a thousand and a million million: what fits in memory would be computed.
 NUMBERS = [0, 1, 2, 63, 64, 65, 1000, -1, 2**40, 2**62, 2**63, 2**64 - 1, 2**64, -(2**63), 10**400]
 FLOATS = [0.0, -0.0, 0.5, 1.0, 1.5, -1.0, 1e-45, 1e-300, 1e300, float("nan"), float("inf"), -float("inf")]
-DTYPES = ["f2", "f4", ">f4", "f8", "g", "F", "?", "b", "B", "h", "H", ">H", "i4", "i8", "u8", "O", "S3", "U2", "M8[s]"]
+DTYPES = [
+    "f2",
+    "f4",
+    ">f4",
+    "f8",
+    "g",
+    "F",
+    "?",
+    "b",
+    "B",
+    "h",
+    "H",
+    ">H",
+    "i4",
+    "i8",
+    "u8",
+    "O",
+    "S3",
+    "U2",
+    "M8[s]",
+]
 
 
 class Hostile:
@@ -34,7 +54,11 @@ def arrays() -> st.SearchStrategy[Any]:
     def build(dtype: str, shape: tuple[int, ...], form: int) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            array = np.resize(values(7) * 100, shape).astype(dtype) if dtype != "M8[s]" else np.zeros(shape, dtype)
+            array = (
+                np.resize(values(7) * 100, shape).astype(dtype)
+                if dtype != "M8[s]"
+                else np.zeros(shape, dtype)
+            )
         return [array, array.T, array[..., ::-1] if array.ndim else array, np.ma.masked_array(array)][form]
 
     shapes = st.sampled_from([(), (0,), (1,), (7,), (24,), (50,), (64,), (2, 3, 4), (0, 5), (1, 1, 1)])
@@ -47,7 +71,9 @@ odd_values = st.one_of(
     st.sampled_from(NUMBERS),
     st.sampled_from(FLOATS),
     st.sampled_from([np.float32(0.5), np.int64(-3), np.float64("nan"), np.str_("dense"), np.bool_(True)]),
-    st.sampled_from(["", "dense", "reference", "stochastic", "\x00", "\ud800", b"", b"abcd", 1j, (), [], {}, {1}]),
+    st.sampled_from(
+        ["", "dense", "reference", "stochastic", "\x00", "\ud800", b"", b"abcd", 1j, (), [], {}, {1}]
+    ),
     st.sampled_from([object(), Hostile(), Exception, np.ndarray, len, memoryview(b"1234"), bytearray(8)]),
     arrays(),
 )
@@ -64,7 +90,13 @@ MANY: dict[str, Callable[..., Any]] = {
     "convert_to_bf16": lambda a, b, c, d: ta.mixed_precision.convert_to_bf16(a, rounding=b, seed=c, out=d),
     "LossScaler": ta.mixed_precision.LossScaler,
     "load_state_dict": lambda a, b, c, d: ta.mixed_precision.LossScaler().load_state_dict(
-        {**ta.mixed_precision.LossScaler().state_dict(), "scale": a, "growth_interval": b, "max_scale": c, "x": d}
+        {
+            **ta.mixed_precision.LossScaler().state_dict(),
+            "scale": a,
+            "growth_interval": b,
+            "max_scale": c,
+            "x": d,
+        }
     ),
     "accumulator": lambda a, b, c, d: ta.GradientAccumulator(7).__setstate__((a, b, c)),
     "safe_clip": lambda a, b, c, d: ta.mixed_precision.safe_clip(a, b, c),
