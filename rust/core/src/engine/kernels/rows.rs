@@ -89,7 +89,14 @@ impl Row {
     /// The logarithm of the sum of exponentials of the row.
     #[inline]
     pub fn logsumexp(self) -> f32 {
-        self.max + ln([self.sum])[0]
+        self.max + self.log_sum()
+    }
+
+    /// The same less the row's maximum. Differences from the maximum are exact where the logits are large, so what is
+    /// subtracted from a logit is taken in two steps.
+    #[inline]
+    pub fn log_sum(self) -> f32 {
+        ln([self.sum])[0]
     }
 }
 
