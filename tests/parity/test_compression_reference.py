@@ -260,6 +260,28 @@ def test_decompress_ternary(
     )
 
 
+def test_a_value_of_exactly_half_the_scale_is_dropped() -> None:
+    """Two gradients, 1 and x: mean |y| = (A + B x) s / 64, A entries of the first row, B added by the second.
+
+    At a step with B = 0, x = A / 128 is half of that mean to the last bit.
+    """
+    for step in range(1000):
+        first, second = compression.projection_rows(42, step, 0, 2, 64).astype(np.int64)
+        alone = np.where(first == 0, second, 0)
+        added = int(np.abs(second[first == 0]).sum() + (first * second).sum())
+        if added == 0 and {-1, 1} <= set(alone.tolist()):
+            break
+    half = np.count_nonzero(first) / 128
+    values = np.zeros(64, dtype=np.float32)
+    values[:2] = 1.0, half
+    ternary = ta.GradientCompressor().compress_ternary(values, step=step)
+    assert ternary.scale == 2 * half * 0.125
+    y = ta.GradientCompressor().compress(values, step=step).data
+    ties = np.abs(y) == np.float32(half * 0.125)
+    np.testing.assert_array_equal(ties, alone != 0)
+    np.testing.assert_array_equal(ternary.data, np.where(ties, 0, np.sign(y)))
+
+
 # Reductions and clipping
 
 

@@ -12,6 +12,7 @@
 //! Every result is the same to the bit for every [`base::simd::SimdLevel`] and every number of threads.
 
 pub mod base;
+pub mod codec;
 pub mod engine;
 pub mod numeric;
 pub mod train;

@@ -11,7 +11,8 @@ fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string())
 }
 
-fn wrong_type(name: &str, value: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
+/// What is said of an argument of a type that is not taken.
+pub fn wrong_type(name: &str, value: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
     raise(Error::ArgumentType {
         argument: name.into(),
         message: format!("got {}, wanted {wanted}", type_name(value)),
@@ -63,6 +64,11 @@ pub fn f64_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
 /// A number, rounded to float32.
 pub fn f32_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
     f64_argument(name, value).map(|number| number as f32)
+}
+
+/// True or False.
+pub fn bool_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract::<bool>().map_err(|_| wrong_type(name, value, "True or False"))
 }
 
 /// One of a set of words.

@@ -28,7 +28,7 @@ pub enum Error {
         decompress: u64,
     },
     /// An argument of the right type with a value that has no meaning.
-    #[error("{argument}: {message}")]
+    #[error("argument {argument}: {message}")]
     Argument {
         /// Name of the argument.
         argument: String,
@@ -36,7 +36,7 @@ pub enum Error {
         message: String,
     },
     /// An argument of a type that cannot be taken.
-    #[error("{argument}: {message}")]
+    #[error("argument {argument}: {message}")]
     ArgumentType {
         /// Name of the argument.
         argument: String,
@@ -44,7 +44,7 @@ pub enum Error {
         message: String,
     },
     /// An array of another type, byte order or layout than the call takes.
-    #[error("{argument}: {message}")]
+    #[error("argument {argument}: {message}")]
     Array {
         /// Name of the argument.
         argument: String,
@@ -52,7 +52,7 @@ pub enum Error {
         message: String,
     },
     /// A NaN or an infinity where it would poison the result.
-    #[error("{argument}: value {value} at index {index} is not finite")]
+    #[error("argument {argument}: value {value} at index {index} is not finite")]
     NonFinite {
         /// Name of the argument.
         argument: String,
