@@ -263,15 +263,16 @@ def test_decompress_ternary(
 def test_a_value_of_exactly_half_the_scale_is_dropped() -> None:
     """Two gradients, 1 and x: mean |y| = (A + B x) s / 64, A entries of the first row, B added by the second.
 
-    At a step with B = 0, x = A / 128 is half of that mean to the last bit.
+    x = A / (128 - B) is half of that mean, and at some steps a binary fraction, so that nothing is rounded.
     """
     for step in range(1000):
         first, second = compression.projection_rows(42, step, 0, 2, 64).astype(np.int64)
         alone = np.where(first == 0, second, 0)
-        added = int(np.abs(second[first == 0]).sum() + (first * second).sum())
-        if added == 0 and {-1, 1} <= set(alone.tolist()):
+        filled = int(np.count_nonzero(first))
+        added = int(np.abs(alone).sum() + (first * second).sum())
+        if (filled << 10) % (128 - added) == 0 and {-1, 1} <= set(alone.tolist()):
             break
-    half = np.count_nonzero(first) / 128
+    half = filled / (128 - added)
     values = np.zeros(64, dtype=np.float32)
     values[:2] = 1.0, half
     ternary = ta.GradientCompressor().compress_ternary(values, step=step)
