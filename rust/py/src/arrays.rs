@@ -216,6 +216,12 @@ pub fn read_integers(name: &str, value: &Bound<'_, PyAny>) -> PyResult<(Vec<i64>
         ));
     }
     let shape: Vec<usize> = array.getattr(intern!(py, "shape"))?.extract()?;
+    if kind == "u" && !empty {
+        let largest: u64 = array.call_method0(intern!(py, "max"))?.extract()?;
+        if i64::try_from(largest).is_err() {
+            return Err(raise(Error::argument(name, format!("index {largest} is too large"))));
+        }
+    }
     let options = PyDict::new(py);
     options.set_item("dtype", "int64")?;
     let flat = numpy.call_method(intern!(py, "ascontiguousarray"), (array,), Some(&options))?;

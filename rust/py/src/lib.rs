@@ -38,13 +38,13 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     threads::register(module)?;
+    engine::register(module)?;
+    module.add_class::<splitmix::SplitMix64>()?;
+    module.add_class::<trainer::Trainer>()?;
     bf16::register(module)?;
     finite::register(module)?;
     loss_scaler::register(module)?;
     accumulator::register(module)?;
-    engine::register(module)?;
-    module.add_class::<splitmix::SplitMix64>()?;
-    module.add_class::<trainer::Trainer>()?;
     module.add_class::<config::TrainingConfig>()?;
     module.add_class::<compressed::CompressedGradient>()?;
     module.add_class::<compressed::TernaryCompressedGradient>()?;
