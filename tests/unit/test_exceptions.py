@@ -25,6 +25,7 @@ BASES: dict[str, tuple[type[BaseException], ...]] = {
     "NonFiniteError": (ta.TrainingError, ArithmeticError),
     "TapeError": (ta.TrainingError, ValueError),
     "ShapeError": (ta.TapeError,),
+    "CorpusError": (ta.TrainingError, ValueError),
     "AllocationError": (ta.TrainingError, MemoryError),
     "InternalError": (ta.TrainingError, RuntimeError),
 }
