@@ -134,14 +134,13 @@ impl Entry {
                     }
                 }
             }
-            Operation::Softmax(axis) => along(level, input(0)?, &sizes[node], *axis, out, |row, out, x| {
-                let _ = x;
+            Operation::Softmax(axis) => along(level, input(0)?, &sizes[node], *axis, out, |row, out, _| {
                 out.iter_mut().for_each(|value| *value /= row.sum);
             }),
             Operation::LogSoftmax(axis) => {
                 along(level, input(0)?, &sizes[node], *axis, out, |row, out, x| {
-                    let logsumexp = row.logsumexp();
-                    out.iter_mut().zip(x).for_each(|(value, x)| *value = x - logsumexp);
+                    let log_sum = row.log_sum();
+                    out.iter_mut().zip(x).for_each(|(value, x)| *value = (x - row.max) - log_sum);
                 })
             }
             Operation::LogSumExp(axis) => {
