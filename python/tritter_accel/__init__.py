@@ -7,7 +7,7 @@ projections that both ends regenerate from a seed, and the engine (:class:`Tape`
 
 from __future__ import annotations
 
-from . import compression, engine, exceptions, init, nn, train
+from . import compression, engine, exceptions, init, mixed_precision, nn, random, train
 from ._core import __version__, get_num_threads, set_num_threads, simd_level
 from .compression import *  # noqa: F403
 from .engine import *  # noqa: F403
@@ -20,7 +20,9 @@ __all__ = [
     "exceptions",
     "get_num_threads",
     "init",
+    "mixed_precision",
     "nn",
+    "random",
     "set_num_threads",
     "simd_level",
     "train",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ._core import (
     CompressedGradient,
+    GradientAccumulator,
     GradientCompressor,
     TernaryCompressedGradient,
     TrainingConfig,
@@ -24,6 +25,7 @@ from ._core import (
 
 __all__ = [
     "CompressedGradient",
+    "GradientAccumulator",
     "GradientCompressor",
     "TernaryCompressedGradient",
     "TrainingConfig",

@@ -1,7 +1,7 @@
 """Every error this package raises, one class a kind, all below :class:`TrainingError`.
 
-Each class also derives from the built-in exception of its nature, so ``except ValueError`` keeps working. The values a
-message speaks of are attributes. All of them pickle.
+Each class also derives from the built-in exception of its nature, so ``except ValueError`` keeps working. The
+values a message speaks of are attributes. All of them pickle.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 //! Scalars from Python: what is taken, and an error of the package's own that names the argument for everything else.
 
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -11,7 +12,8 @@ fn type_name(value: &Bound<'_, PyAny>) -> String {
     value.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string())
 }
 
-fn wrong_type(name: &str, value: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
+/// What is said of an argument of a type that is not taken.
+pub fn wrong_type(name: &str, value: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
     raise(Error::ArgumentType {
         argument: name.into(),
         message: format!("got {}, wanted {wanted}", type_name(value)),
@@ -63,6 +65,23 @@ pub fn f64_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f64> {
 /// A number, rounded to float32.
 pub fn f32_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<f32> {
     f64_argument(name, value).map(|number| number as f32)
+}
+
+/// True or False.
+pub fn bool_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    value.extract::<bool>().map_err(|_| wrong_type(name, value, "True or False"))
+}
+
+/// An object of one of the package's classes.
+pub fn instance_argument<'a, 'py, T: PyTypeInfo>(
+    name: &str,
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<&'a Bound<'py, T>> {
+    value.cast::<T>().map_err(|_| {
+        let class =
+            T::type_object(value.py()).name().map_or_else(|_| "another".into(), |name| name.to_string());
+        wrong_type(name, value, &format!("a {class}"))
+    })
 }
 
 /// One of a set of words.

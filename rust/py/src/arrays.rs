@@ -7,7 +7,8 @@
 //! | `out=` and arrays changed in place | `&mut [T]` | borrowed, and no overlap with an input |
 //! | a result | `Vec<T>` | moved into NumPy, never copied |
 //!
-//! Everything else is an `ArrayError` that names the argument, what came, and the one call that mends it.
+//! Everything else is an `ArrayError` that names the argument, what came, and the one call that mends it. So is a masked
+//! array, whose masked values would otherwise be taken for values.
 
 use std::ops::Range;
 
@@ -15,9 +16,10 @@ use numpy::{
     Element, IntoPyArray, PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyReadwriteArrayDyn,
     PyUntypedArray, PyUntypedArrayMethods,
 };
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyMemoryView};
 use tritter_core::base::error::Error;
 use tritter_core::base::memory::try_vec;
 
@@ -27,13 +29,23 @@ use crate::errors::raise;
 pub trait Scalar: Element + Copy + Default {
     /// The NumPy name, as in `np.float32`.
     const NAME: &'static str;
+
+    /// What to do with an array of another type.
+    fn mend(name: &str) -> String {
+        format!("call {name}.astype(np.{})", Self::NAME)
+    }
 }
 
 impl Scalar for f32 {
     const NAME: &'static str = "float32";
 }
+/// The bits of bfloat16: casting numbers to them would be wrong.
 impl Scalar for u16 {
     const NAME: &'static str = "uint16";
+
+    fn mend(_name: &str) -> String {
+        "convert_to_bf16 makes them from float32".into()
+    }
 }
 impl Scalar for i8 {
     const NAME: &'static str = "int8";
@@ -88,28 +100,51 @@ pub fn read<'py, T: Scalar>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<I
     Ok(Input { array })
 }
 
+/// As [`read`], for the bits of bfloat16: uint16, or the type of that name of `ml_dtypes`.
+pub fn read_bf16<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Input<'py, u16>> {
+    let py = value.py();
+    if let Ok(array) = value.cast::<PyUntypedArray>()
+        && array.dtype().getattr(intern!(py, "name"))?.eq("bfloat16")?
+    {
+        return read(name, &array.call_method1(intern!(py, "view"), ("uint16",))?);
+    }
+    read(name, value)
+}
+
+/// An array borrowed to be written.
+pub struct InPlace<'py, T: Scalar> {
+    array: PyReadwriteArrayDyn<'py, T>,
+}
+
+impl<T: Scalar> InPlace<'_, T> {
+    /// All elements, flat in C order.
+    pub fn slice_mut(&mut self) -> &mut [T] {
+        // `read_write` took contiguous arrays only.
+        self.array.as_slice_mut().unwrap_or_default()
+    }
+}
+
 /// Borrows `value` to change it in place.
-pub fn read_write<'py, T: Scalar>(
+pub fn read_write<'py, T: Scalar>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<InPlace<'py, T>> {
+    let array = typed::<T>(name, &as_ndarray::<T>(name, value)?)?;
+    borrow_to_write(name, &array)
+}
+
+fn borrow_to_write<'py, T: Scalar>(
     name: &str,
-    value: &Bound<'py, PyAny>,
-) -> PyResult<PyReadwriteArrayDyn<'py, T>> {
-    let Ok(array) = value.cast::<PyUntypedArray>() else {
-        return Err(array_error(
-            name,
-            format!("got {}, wanted a NumPy array of {} to write into", type_name(value), T::NAME),
-        ));
-    };
-    let array = typed::<T>(name, array)?;
-    if !flag(&array, "writeable")? {
+    array: &Bound<'py, PyArrayDyn<T>>,
+) -> PyResult<InPlace<'py, T>> {
+    if !flag(array, "writeable")? {
         return Err(array_error(name, format!("is read-only, and would be written; pass {name}.copy()")));
     }
-    array.try_readwrite().map_err(|_| array_error(name, "is in use by another call".into()))
+    let array = array.try_readwrite().map_err(|_| array_error(name, "is in use by another call".into()))?;
+    Ok(InPlace { array })
 }
 
 /// Where a result goes: the caller's `out`, or new memory that NumPy will own.
 pub enum Output<'py, T: Scalar> {
-    /// The caller's array.
-    Given(PyReadwriteArrayDyn<'py, T>),
+    /// The caller's object, and its memory.
+    Given(Bound<'py, PyAny>, InPlace<'py, T>),
     /// New memory.
     New(Vec<T>),
 }
@@ -120,36 +155,30 @@ impl<'py, T: Scalar> Output<'py, T> {
         let Some(out) = out else {
             return Ok(Self::New(try_vec(len).map_err(raise)?));
         };
+        let array = typed::<T>("out", &as_ndarray::<T>("out", out)?)?;
         // Looked at before it is borrowed for writing, since an overlap is also a conflict of borrows.
-        if let Ok(array) = out.cast::<PyArrayDyn<T>>()
-            && let Ok(view) = array.try_readonly()
-            && let Ok(values) = view.as_slice()
-        {
-            let own = memory(values);
-            if inputs.iter().any(|input| own.start < input.end && input.start < own.end) {
-                return Err(array_error("out", "overlaps an input; pass an array of its own".into()));
-            }
+        let own = array.data() as usize..array.data() as usize + array.len() * size_of::<T>();
+        if inputs.iter().any(|input| own.start < input.end && input.start < own.end) {
+            return Err(array_error("out", "overlaps an input; pass an array of its own".into()));
         }
-        let array = read_write::<T>("out", out)?;
         if array.len() != len {
             return Err(raise(Error::DimensionMismatch { expected: len, actual: array.len() }));
         }
-        Ok(Self::Given(array))
+        Ok(Self::Given(out.clone(), borrow_to_write("out", &array)?))
     }
 
     /// The memory to write.
     pub fn slice_mut(&mut self) -> &mut [T] {
         match self {
-            // `read_write` took contiguous arrays only.
-            Self::Given(array) => array.as_slice_mut().unwrap_or_default(),
+            Self::Given(_, array) => array.slice_mut(),
             Self::New(values) => values,
         }
     }
 
-    /// The array that holds the result: `out` itself, or a new one of that shape.
+    /// The object that holds the result: `out` itself, or a new array of that shape.
     pub fn into_array(self, py: Python<'py>, shape: &[usize]) -> PyResult<Bound<'py, PyAny>> {
         match self {
-            Self::Given(array) => Ok(array.as_any().clone()),
+            Self::Given(out, _) => Ok(out),
             Self::New(values) => to_array(py, values, shape),
         }
     }
@@ -187,6 +216,12 @@ pub fn read_integers(name: &str, value: &Bound<'_, PyAny>) -> PyResult<(Vec<i64>
         ));
     }
     let shape: Vec<usize> = array.getattr(intern!(py, "shape"))?.extract()?;
+    if kind == "u" && !empty {
+        let largest: u64 = array.call_method0(intern!(py, "max"))?.extract()?;
+        if i64::try_from(largest).is_err() {
+            return Err(raise(Error::argument(name, format!("index {largest} is too large"))));
+        }
+    }
     let options = PyDict::new(py);
     options.set_item("dtype", "int64")?;
     let flat = numpy.call_method(intern!(py, "ascontiguousarray"), (array,), Some(&options))?;
@@ -195,29 +230,47 @@ pub fn read_integers(name: &str, value: &Bound<'_, PyAny>) -> PyResult<(Vec<i64>
     Ok((values, shape))
 }
 
+/// Policy for one array: its type, its layout, and what is said of another.
 fn typed<'py, T: Scalar>(
     name: &str,
     array: &Bound<'py, PyUntypedArray>,
 ) -> PyResult<Bound<'py, PyArrayDyn<T>>> {
-    let wanted = T::NAME;
+    // What is done to an input would be lost on an output.
+    let mend = |input: String| {
+        if name == "out" { format!("pass np.empty(size, dtype=np.{})", T::NAME) } else { input }
+    };
+    if is_masked(array)? {
+        let message = format!("got a masked array; call {name}.filled(0) or take its values another way");
+        return Err(array_error(name, message));
+    }
     let Ok(typed) = array.cast::<PyArrayDyn<T>>() else {
         let dtype = array.dtype();
-        let text = dtype.str().map_or_else(|_| "another type".into(), |text| text.to_string());
-        return Err(array_error(
-            name,
-            format!("got an array of {text}, wanted {wanted}; call {name}.astype(np.{wanted})"),
-        ));
+        let came = dtype.str().map_or_else(|_| "another type".into(), |text| text.to_string());
+        let mend = mend(T::mend(name));
+        return Err(array_error(name, format!("got an array of {came}, wanted {}; {mend}", T::NAME)));
     };
     if !array.is_c_contiguous() {
+        let mend = mend(format!("call np.ascontiguousarray({name})"));
         return Err(array_error(
             name,
-            format!("is not C-contiguous (strides {:?}); call np.ascontiguousarray({name})", array.strides()),
+            format!("is not C-contiguous (shape {:?}, strides {:?}); {mend}", array.shape(), array.strides()),
         ));
     }
     if !flag(array, "aligned")? {
-        return Err(array_error(name, format!("is not aligned in memory; call {name}.copy()")));
+        let mend = mend(format!("call {name}.copy()"));
+        return Err(array_error(name, format!("is not aligned in memory; {mend}")));
     }
     Ok(typed.clone())
+}
+
+fn is_masked(array: &Bound<'_, PyUntypedArray>) -> PyResult<bool> {
+    let py = array.py();
+    let exact = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "ndarray"))?;
+    if array.get_type().is(&exact) {
+        return Ok(false);
+    }
+    let masked = py.import(intern!(py, "numpy.ma"))?.getattr(intern!(py, "MaskedArray"))?;
+    array.is_instance(&masked)
 }
 
 fn flag(array: &Bound<'_, PyAny>, which: &str) -> PyResult<bool> {
@@ -232,37 +285,41 @@ fn as_ndarray<'py, T: Scalar>(name: &str, value: &Bound<'py, PyAny>) -> PyResult
     if let Ok(array) = value.cast::<PyUntypedArray>() {
         return Ok(array.clone());
     }
-    let py = value.py();
     let wanted = T::NAME;
     let kind = type_name(value);
-    let numpy = py.import(intern!(py, "numpy"))?;
-    let viewed = if value.hasattr(intern!(py, "__dlpack__"))? {
-        numpy.call_method1(intern!(py, "from_dlpack"), (value,))
-    } else if value.hasattr(intern!(py, "__array_interface__"))? || is_buffer(value) {
-        numpy.call_method1(intern!(py, "asarray"), (value,))
-    } else if value.hasattr(intern!(py, "__array__"))? {
-        let options = PyDict::new(py);
-        options.set_item("copy", false)?;
-        numpy.call_method(intern!(py, "asarray"), (value,), Some(&options))
-    } else {
-        return Err(array_error(
+    match view(value) {
+        Ok(Some(array)) => Ok(array),
+        Ok(None) => Err(array_error(
             name,
             format!("got {kind}, wanted an array of {wanted}; call np.asarray({name}, dtype=np.{wanted})"),
-        ));
-    };
-    let viewed = viewed.map_err(|cause| {
-        array_error(
+        )),
+        // Ctrl-C and the like are not about the array.
+        Err(cause) if !cause.is_instance_of::<PyException>(value.py()) => Err(cause),
+        Err(cause) => Err(array_error(
             name,
             format!(
                 "got {kind}, which NumPy cannot view without a copy ({}); \
                  call np.asarray({name}, dtype=np.{wanted}), for a tensor after .detach().cpu()",
-                cause.value(py)
+                cause.value(value.py())
             ),
-        )
-    })?;
-    viewed.cast_into::<PyUntypedArray>().map_err(PyErr::from)
+        )),
+    }
 }
 
-fn is_buffer(value: &Bound<'_, PyAny>) -> bool {
-    pyo3::types::PyMemoryView::from(value).is_ok()
+/// The memory of a tensor of another framework or of a buffer as an array; `None` for what has no memory to show.
+fn view<'py>(value: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyUntypedArray>>> {
+    let py = value.py();
+    let numpy = py.import(intern!(py, "numpy"))?;
+    let viewed = if value.hasattr(intern!(py, "__dlpack__"))? {
+        numpy.call_method1(intern!(py, "from_dlpack"), (value,))?
+    } else if value.hasattr(intern!(py, "__array_interface__"))? || PyMemoryView::from(value).is_ok() {
+        numpy.call_method1(intern!(py, "asarray"), (value,))?
+    } else if value.hasattr(intern!(py, "__array__"))? {
+        let options = PyDict::new(py);
+        options.set_item("copy", false)?;
+        numpy.call_method(intern!(py, "asarray"), (value,), Some(&options))?
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(viewed.cast_into::<PyUntypedArray>()?))
 }

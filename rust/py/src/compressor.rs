@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use tritter_core::codec::compressor::{GradientCompressor as Core, Origin};
 use tritter_core::codec::config::Ratio;
 
-use crate::arguments::{Argument, f32_argument, u32_argument, usize_argument};
+use crate::arguments::{Argument, f32_argument, instance_argument, u32_argument, usize_argument};
 use crate::arrays::{Output, inputs, read};
 use crate::compressed::{CompressedGradient, TernaryCompressedGradient};
 use crate::config::TrainingConfig;
@@ -60,8 +60,13 @@ impl GradientCompressor {
 impl GradientCompressor {
     #[new]
     #[pyo3(signature = (config=None))]
-    fn new(config: Option<&TrainingConfig>) -> Self {
-        Self { core: Core::new(config.map(TrainingConfig::core).unwrap_or_default()) }
+    fn new(config: Option<Bound<'_, PyAny>>) -> PyResult<Self> {
+        let config = config
+            .map(|config| {
+                instance_argument::<TrainingConfig>("config", &config).map(|config| config.get().core())
+            })
+            .transpose()?;
+        Ok(Self { core: Core::new(config.unwrap_or_default()) })
     }
 
     /// The config.
@@ -159,10 +164,10 @@ impl GradientCompressor {
     fn decompress<'py>(
         &self,
         py: Python<'py>,
-        compressed: &Bound<'py, CompressedGradient>,
+        compressed: &Bound<'py, PyAny>,
         out: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let compressed = compressed.get();
+        let compressed = instance_argument::<CompressedGradient>("compressed", compressed)?.get();
         let origin = compressed.origin();
         self.core.check_seed(origin).map_err(raise)?;
         let input = read::<f32>("data", compressed.data(py).bind(py))?;
@@ -244,10 +249,10 @@ impl GradientCompressor {
     fn decompress_ternary<'py>(
         &self,
         py: Python<'py>,
-        compressed: &Bound<'py, TernaryCompressedGradient>,
+        compressed: &Bound<'py, PyAny>,
         out: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let compressed = compressed.get();
+        let compressed = instance_argument::<TernaryCompressedGradient>("compressed", compressed)?.get();
         let (origin, scale) = (compressed.origin(), compressed.scale());
         self.core.check_seed(origin).map_err(raise)?;
         let input = read::<i8>("data", compressed.data(py).bind(py))?;

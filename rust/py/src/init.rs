@@ -17,6 +17,7 @@ const KINDS: [&str; 5] = ["constant", "normal", "uniform", "xavier", "kaiming"];
 pub struct Initializer {
     kind: &'static str,
     value: f64,
+    seed: u64,
     core: Mutex<Core>,
 }
 
@@ -30,7 +31,13 @@ impl Initializer {
 #[pymethods]
 impl Initializer {
     #[new]
-    fn new(kind: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>, seed: &Bound<'_, PyAny>) -> PyResult<Self> {
+    #[pyo3(signature = (kind, value, seed, state=None))]
+    fn new(
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        seed: &Bound<'_, PyAny>,
+        state: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
         let kind = choice_argument("kind", kind, &KINDS, |kind| kind)?;
         let argument = match kind {
             "normal" => "std",
@@ -45,18 +52,26 @@ impl Initializer {
             "xavier" => Distribution::Xavier,
             _ => Distribution::Kaiming,
         };
-        let core = Core::new(distribution, u64_argument("seed", seed)?).map_err(raise)?;
-        Ok(Self { kind, value, core: Mutex::new(core) })
+        let seed = u64_argument("seed", seed)?;
+        // splitmix64 starts at its seed, so a state is the seed of what is left of a stream.
+        let state = state.map_or(Ok(seed), |state| u64_argument("state", state))?;
+        let core = Core::new(distribution, state).map_err(raise)?;
+        Ok(Self { kind, value, seed, core: Mutex::new(core) })
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, (&'static str, f64, u64)) {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, (&'static str, f64, u64, u64)) {
         let this = slf.get();
-        // splitmix64 starts at its seed, so the state is the seed of what is left of the stream.
         let state = this.stream().state();
-        (slf.get_type().into_any(), (this.kind, this.value, state))
+        (slf.get_type().into_any(), (this.kind, this.value, this.seed, state))
     }
 
     fn __repr__(&self) -> String {
-        format!("Initializer({})", self.stream())
+        let Self { kind, value, seed, .. } = self;
+        match *kind {
+            "constant" => format!("constant({value:?})"),
+            "normal" => format!("normal(seed={seed}, std={value:?})"),
+            "uniform" => format!("uniform(seed={seed}, scale={value:?})"),
+            kind => format!("{kind}(seed={seed})"),
+        }
     }
 }

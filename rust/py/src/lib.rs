@@ -9,16 +9,22 @@
 //! | `errors` | the Python class of every error of the core |
 //! | `run` | when the interpreter lock is released, the threads, Ctrl-C, and that no panic crosses |
 #![forbid(unsafe_code)]
+// Doc comments of functions and classes are docstrings, in the form Python reads.
+#![allow(clippy::doc_markdown)]
 
+mod accumulator;
 mod arguments;
 mod arrays;
+mod bf16;
 mod clip;
 mod compressed;
 mod compressor;
 mod config;
 mod engine;
 mod errors;
+mod finite;
 mod init;
+mod loss_scaler;
 mod parameters;
 mod run;
 mod splitmix;
@@ -35,6 +41,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     module.add_class::<splitmix::SplitMix64>()?;
     module.add_class::<trainer::Trainer>()?;
+    bf16::register(module)?;
+    finite::register(module)?;
+    loss_scaler::register(module)?;
+    accumulator::register(module)?;
     module.add_class::<config::TrainingConfig>()?;
     module.add_class::<compressed::CompressedGradient>()?;
     module.add_class::<compressed::TernaryCompressedGradient>()?;

@@ -11,7 +11,8 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::sleep;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -25,6 +26,7 @@ use crate::errors::raise;
 const KEEP_LOCK_BELOW_NS: f64 = 1_000.0;
 const ONE_THREAD_BELOW_NS: f64 = 200_000.0;
 const SIGNAL_POLL: Duration = Duration::from_millis(20);
+const LOCK_POLL: Duration = Duration::from_micros(500);
 
 const SIMD_VARIABLE: &str = "TRITTER_ACCEL_SIMD";
 
@@ -64,6 +66,19 @@ pub fn enter<R: Send>(
     })
 }
 
+/// Waits for `shared`, which another thread may hold through a long call. Waits without the interpreter lock, which that
+/// call may need to end, and is stopped by Ctrl-C.
+pub fn lock<'a, T>(py: Python<'_>, shared: &'a Mutex<T>) -> PyResult<MutexGuard<'a, T>> {
+    loop {
+        match shared.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => py.detach(|| sleep(LOCK_POLL)),
+        }
+        py.check_signals()?;
+    }
+}
+
 fn on_pool<R: Send>(
     level: SimdLevel,
     pool: &rayon::ThreadPool,
@@ -84,7 +99,10 @@ fn on_pool<R: Send>(
             slot = woken.wait_timeout(slot, SIGNAL_POLL).unwrap_or_else(PoisonError::into_inner).0;
             if slot.is_none() && interrupt.is_none() {
                 drop(slot);
-                interrupt = Python::attach(|py| py.check_signals()).err();
+                #[allow(clippy::redundant_closure_for_method_calls)]
+                // The method is not general enough in its lifetime.
+                let signals = Python::attach(|py| py.check_signals());
+                interrupt = signals.err();
                 cancel.store(interrupt.is_some(), Ordering::Relaxed);
                 slot = finished.lock().unwrap_or_else(PoisonError::into_inner);
             }

@@ -31,8 +31,8 @@ use crate::run::enter;
 ///     An array for each feed, the sample axis first; copied.
 /// batch_size : int
 ///     Samples a step, at most as many as there are.
-/// shards : int, default 8
-///     Parts a batch is cut into, at most `batch_size`.
+/// shards : int, optional
+///     Parts a batch is cut into, at most `batch_size`; 8, or as many as there are samples in a smaller batch.
 /// momentum : float, default 0
 ///     ``v = momentum * v + gradient`` and ``parameters -= learning_rate * v``; at least 0 and below 1.
 #[pyclass(frozen, module = "tritter_accel.train")]
@@ -68,9 +68,10 @@ impl Trainer {
         let entry = entry.get().core();
         let parameters = parameters.get();
         check_layout(entry.network(), parameters)?;
+        let batch_size = usize_argument("batch_size", batch_size)?;
         let settings = Settings {
-            batch_size: usize_argument("batch_size", batch_size)?,
-            shards: shards.map_or(Ok(8), |shards| usize_argument("shards", shards))?,
+            batch_size,
+            shards: shards.map_or(Ok(batch_size.clamp(1, 8)), |shards| usize_argument("shards", shards))?,
             momentum: momentum.map_or(Ok(0.0), |momentum| f32_argument("momentum", momentum))?,
         };
         let columns = columns("data", entry.network(), data)?;

@@ -44,7 +44,7 @@ pub enum Error {
         message: String,
     },
     /// An array of another type, byte order or layout than the call takes.
-    #[error("{argument}: {message}")]
+    #[error("argument {argument}: {message}")]
     Array {
         /// Name of the argument.
         argument: String,
@@ -52,7 +52,7 @@ pub enum Error {
         message: String,
     },
     /// A NaN or an infinity where it would poison the result.
-    #[error("{argument}: value {value} at index {index} is not finite")]
+    #[error("argument {argument}: value {value} at index {index} is not finite")]
     NonFinite {
         /// Name of the argument.
         argument: String,

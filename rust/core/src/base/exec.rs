@@ -49,6 +49,12 @@ impl<'a> Exec<'a> {
         Self { pool: None, ..*self }
     }
 
+    /// The same level and threads, for work that must not stop halfway: in-place passes as long as memory takes.
+    #[must_use]
+    pub fn to_the_end(&self) -> Self {
+        Self { cancel: &NEVER, ..*self }
+    }
+
     /// [`Error::Interrupted`] once the caller asked to stop. Kernels call it every few milliseconds of work.
     pub fn check(&self) -> Result<()> {
         if self.cancel.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }

@@ -166,7 +166,7 @@ impl Entry {
                 let (mut loss, mut total) = (0.0_f64, 0.0_f64);
                 let mut add = |row: usize, target_mass: f64, target_logit: f64| {
                     let weight = weights.map_or(1.0, |weights| f64::from(weights[row]));
-                    let logsumexp = f64::from(rows[row].logsumexp());
+                    let logsumexp = f64::from(rows[row].max) + f64::from(rows[row].log_sum());
                     loss += weight * (target_mass * logsumexp - target_logit);
                     total += weight * target_mass;
                 };

@@ -69,23 +69,11 @@ impl Initializer {
             (Distribution::Xavier | Distribution::Kaiming, &[_]) => {}
             (Distribution::Xavier | Distribution::Kaiming, _) => {
                 return Err(Error::Shape(format!(
-                    "{self} fills matrices (inputs, outputs) and vectors, got shape {sizes:?}"
+                    "xavier and kaiming fill matrices (inputs, outputs) and vectors, got shape {sizes:?}"
                 )));
             }
         }
         Ok(values)
-    }
-}
-
-impl std::fmt::Display for Initializer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.distribution {
-            Distribution::Constant(value) => write!(f, "constant({value})"),
-            Distribution::Normal(std) => write!(f, "normal(std={std})"),
-            Distribution::Uniform(scale) => write!(f, "uniform(scale={scale})"),
-            Distribution::Xavier => f.write_str("xavier"),
-            Distribution::Kaiming => f.write_str("kaiming"),
-        }
     }
 }
 

@@ -159,7 +159,11 @@ impl Network {
                 u32::try_from(value).ok().filter(|&index| (index as usize) < vocabulary).ok_or_else(|| {
                     Error::argument(
                         name.as_str(),
-                        format!("index {value} at position {place} is outside 0 to {}", vocabulary - 1),
+                        format!(
+                            "index {value} at position {place} is outside the vocabulary of {vocabulary}, \
+                             wanted 0 to {}",
+                            vocabulary - 1
+                        ),
                     )
                 })
             })

@@ -1,5 +1,10 @@
 //! Numbers over slices, the same to the bit at every level and thread count.
 
+pub mod accumulator;
+pub mod bf16;
 pub mod clip;
 pub mod elementary;
+mod elementwise;
+pub mod finite;
+pub mod loss_scaler;
 pub mod reduce;

@@ -47,10 +47,15 @@ fn block_sum(row: &[f32]) -> f32 {
 
 /// The sum of sixteen lanes: ((0+1)+(2+3))+...
 #[inline(always)]
-pub fn pairwise(lanes: [f32; LANES]) -> f32 {
-    let eight: [f32; 8] = std::array::from_fn(|i| lanes[2 * i] + lanes[2 * i + 1]);
-    let four: [f32; 4] = std::array::from_fn(|i| eight[2 * i] + eight[2 * i + 1]);
-    (four[0] + four[1]) + (four[2] + four[3])
+pub fn pairwise(mut lanes: [f32; LANES]) -> f32 {
+    let mut width = LANES / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] = lanes[2 * lane] + lanes[2 * lane + 1];
+        }
+        width /= 2;
+    }
+    lanes[0]
 }
 
 /// Lengths of merged axes, each with whether it is one of the marked ones.

@@ -16,7 +16,11 @@ impl<const N: usize, F: Fn(f32, [f32; N]) -> f32> Kernel for Update<'_, N, F> {
         let len = self.out.len();
         let inputs = self.inputs.map(|input| &input[..len]);
         for (i, out) in self.out.iter_mut().enumerate() {
-            *out = (self.body)(*out, std::array::from_fn(|n| inputs[n][i]));
+            let mut values = [0.0; N];
+            for n in 0..N {
+                values[n] = inputs[n][i];
+            }
+            *out = (self.body)(*out, values);
         }
     }
 }

@@ -122,50 +122,80 @@ struct Multiply<'a, const ROWS: usize> {
     accumulate: bool,
 }
 
-impl<const ROWS: usize> Multiply<'_, ROWS> {
-    #[inline(always)]
-    fn block<const R: usize>(&self, row: usize, panel: &[f32]) -> [[f32; PANEL]; R] {
-        let Sizes { rows, depth, .. } = self.sizes;
-        let row = self.first_row + row;
-        let mut sums = [[0.0_f32; PANEL]; R];
-        if self.left.transposed {
-            for (right, left) in panel.chunks_exact(PANEL).zip(self.left.matrix.chunks_exact(rows)) {
-                let left = &left[row..row + R];
-                for r in 0..R {
-                    for c in 0..PANEL {
-                        sums[r][c] = left[r].mul_add(right[c], sums[r][c]);
-                    }
-                }
-            }
-        } else {
-            let left: [&[f32]; R] =
-                std::array::from_fn(|r| &self.left.matrix[(row + r) * depth..(row + r + 1) * depth]);
-            for (d, right) in panel.chunks_exact(PANEL).enumerate().take(depth) {
-                for r in 0..R {
-                    for c in 0..PANEL {
-                        sums[r][c] = left[r][d].mul_add(right[c], sums[r][c]);
-                    }
-                }
+// The sums of a block stay in registers only as long as nothing takes their address: they are indexed by constants,
+// returned and stored by value, and the two layouts of the left operand have a loop each.
+
+#[inline(always)]
+fn block<const R: usize>(
+    left: &[f32],
+    sizes: Sizes,
+    row: usize,
+    panel: &[[f32; PANEL]],
+) -> [[f32; PANEL]; R] {
+    let depth = sizes.depth;
+    let mut rows = [&left[..0]; R];
+    for r in 0..R {
+        rows[r] = &left[(row + r) * depth..][..depth];
+    }
+    let panel = &panel[..depth];
+    let mut sums = [[0.0_f32; PANEL]; R];
+    for d in 0..depth {
+        let right = panel[d];
+        for r in 0..R {
+            let left = rows[r][d];
+            for c in 0..PANEL {
+                sums[r][c] = left.mul_add(right[c], sums[r][c]);
             }
         }
-        sums
     }
+    sums
+}
 
-    #[inline(always)]
-    fn store<const R: usize>(&mut self, row: usize, first: usize, sums: &[[f32; PANEL]; R]) {
-        let columns = self.sizes.columns;
-        let width = PANEL.min(columns - first);
-        for (r, sums) in sums.iter().enumerate() {
-            let start = (row + r) * columns + first;
-            if width == PANEL {
-                let out: &mut [f32] = &mut self.out[start..start + PANEL];
-                for c in 0..PANEL {
-                    out[c] = if self.accumulate { out[c] + sums[c] } else { sums[c] };
-                }
-            } else {
-                for (out, sum) in self.out[start..start + width].iter_mut().zip(sums) {
-                    *out = if self.accumulate { *out + sum } else { *sum };
-                }
+#[inline(always)]
+fn block_transposed<const R: usize>(
+    left: &[f32],
+    sizes: Sizes,
+    row: usize,
+    panel: &[[f32; PANEL]],
+) -> [[f32; PANEL]; R] {
+    let mut sums = [[0.0_f32; PANEL]; R];
+    for (right, left) in panel.iter().zip(left.chunks_exact(sizes.rows)) {
+        let Some(left) = left[row..].first_chunk::<R>() else { return sums };
+        for r in 0..R {
+            let left = left[r];
+            for c in 0..PANEL {
+                sums[r][c] = left.mul_add(right[c], sums[r][c]);
+            }
+        }
+    }
+    sums
+}
+
+/// Writes a block's sums to rows of `out`, or adds them, from a column on.
+#[inline(always)]
+fn store<const R: usize>(
+    sums: [[f32; PANEL]; R],
+    row: usize,
+    first: usize,
+    columns: usize,
+    out: &mut [f32],
+    accumulate: bool,
+) {
+    let width = PANEL.min(columns - first);
+    for r in 0..R {
+        let start = (row + r) * columns + first;
+        if width == PANEL {
+            let Some(out) = out[start..].first_chunk_mut::<PANEL>() else { return };
+            let mut whole = if accumulate { *out } else { [0.0; PANEL] };
+            for c in 0..PANEL {
+                whole[c] += sums[r][c];
+            }
+            *out = whole;
+        } else {
+            let mut whole = [0.0_f32; PANEL];
+            whole.copy_from_slice(&sums[r]);
+            for (out, sum) in out[start..start + width].iter_mut().zip(whole) {
+                *out = if accumulate { *out + sum } else { sum };
             }
         }
     }
@@ -175,20 +205,32 @@ impl<const ROWS: usize> Kernel for Multiply<'_, ROWS> {
     type Output = ();
 
     #[inline(always)]
-    fn run(mut self) {
-        let Sizes { depth, columns, .. } = self.sizes;
-        let rows = self.out.len() / columns;
-        let panels = self.panels;
-        for (p, panel) in panels.chunks_exact(depth * PANEL).enumerate() {
+    fn run(self) {
+        let Self { left, sizes, panels, first_row, out, accumulate } = self;
+        let Sizes { depth, columns, .. } = sizes;
+        let rows = out.len() / columns;
+        let (panels, _) = panels.as_chunks::<PANEL>();
+        for (p, panel) in panels.chunks_exact(depth).enumerate() {
+            let first = p * PANEL;
             let mut row = 0;
             while row + ROWS <= rows {
-                let sums = self.block::<ROWS>(row, panel);
-                self.store(row, p * PANEL, &sums);
+                let source = first_row + row;
+                let sums: [_; ROWS] = if left.transposed {
+                    block_transposed(left.matrix, sizes, source, panel)
+                } else {
+                    block(left.matrix, sizes, source, panel)
+                };
+                store(sums, row, first, columns, out, accumulate);
                 row += ROWS;
             }
             while row < rows {
-                let sums = self.block::<1>(row, panel);
-                self.store(row, p * PANEL, &sums);
+                let source = first_row + row;
+                let sums: [_; 1] = if left.transposed {
+                    block_transposed(left.matrix, sizes, source, panel)
+                } else {
+                    block(left.matrix, sizes, source, panel)
+                };
+                store(sums, row, first, columns, out, accumulate);
                 row += 1;
             }
         }

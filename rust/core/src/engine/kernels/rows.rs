@@ -44,6 +44,15 @@ fn padded(rest: &[f32], filler: f32) -> [f32; LANES] {
     lanes
 }
 
+/// `lanes - max`, in a plain loop: closures given to array methods are not compiled for the caller's level.
+#[inline(always)]
+fn shifted(mut lanes: [f32; LANES], max: f32) -> [f32; LANES] {
+    for lane in &mut lanes {
+        *lane -= max;
+    }
+    lanes
+}
+
 #[inline(always)]
 fn exponentials(x: &[f32], out: &mut [f32]) -> Row {
     let (chunks, rest) = x.as_chunks::<LANES>();
@@ -62,13 +71,13 @@ fn exponentials(x: &[f32], out: &mut [f32]) -> Row {
     let mut sums = [0.0_f32; LANES];
     let (out_chunks, out_rest) = out.as_chunks_mut::<LANES>();
     for (chunk, out) in chunks.iter().zip(out_chunks) {
-        *out = exp(chunk.map(|value| value - max));
+        *out = exp(shifted(*chunk, max));
         for lane in 0..LANES {
             sums[lane] += out[lane];
         }
     }
     if !out_rest.is_empty() {
-        let last = exp(rest.map(|value| value - max));
+        let last = exp(shifted(rest, max));
         // Lanes past the row's end must not add: with max = -inf theirs would be NaN.
         for (lane, value) in last.iter().enumerate().take(out_rest.len()) {
             sums[lane] += value;
@@ -89,7 +98,14 @@ impl Row {
     /// The logarithm of the sum of exponentials of the row.
     #[inline]
     pub fn logsumexp(self) -> f32 {
-        self.max + ln([self.sum])[0]
+        self.max + self.log_sum()
+    }
+
+    /// The same less the row's maximum. Differences from the maximum are exact where the logits are large, so what is
+    /// subtracted from a logit is taken in two steps.
+    #[inline]
+    pub fn log_sum(self) -> f32 {
+        ln([self.sum])[0]
     }
 }
 

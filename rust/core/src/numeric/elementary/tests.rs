@@ -10,12 +10,14 @@ struct Case {
     slice: fn(SimdLevel, &[f32], &mut [f32]),
     exact: fn(f64) -> f64,
     bound_in_ulp: f64,
+    /// The input with the largest error of all, as the exhaustive test prints it.
+    worst: f32,
 }
 
 const CASES: [Case; 3] = [
-    Case { name: "exp", slice: exp_slice, exact: f64::exp, bound_in_ulp: 0.88 },
-    Case { name: "ln", slice: ln_slice, exact: f64::ln, bound_in_ulp: 0.98 },
-    Case { name: "tanh", slice: tanh_slice, exact: f64::tanh, bound_in_ulp: 1.49 },
+    Case { name: "exp", slice: exp_slice, exact: f64::exp, bound_in_ulp: 0.90, worst: -5.848_642 },
+    Case { name: "ln", slice: ln_slice, exact: f64::ln, bound_in_ulp: 1.0, worst: 0.640_592_9 },
+    Case { name: "tanh", slice: tanh_slice, exact: f64::tanh, bound_in_ulp: 1.49, worst: 0.468_724_88 },
 ];
 
 /// Where something changes: zeros, subnormals, the ends of the ranges of each body, infinities, NaNs of both signs.
@@ -93,7 +95,7 @@ fn assert_within_bound(case: &Case, inputs: &[f32]) {
 #[test]
 fn a_stride_through_all_inputs_stays_within_the_bound() {
     for case in &CASES {
-        assert_within_bound(case, &patterns(0, 1 << 32, 2_039));
+        assert_within_bound(case, &patterns(0, 1 << 32, 509));
     }
 }
 
@@ -108,16 +110,13 @@ fn inputs_around_every_edge_stay_within_the_bound() {
     }
 }
 
-/// The worst inputs that the exhaustive test found: the numbers of the documentation, reached and not exceeded.
+/// The numbers in the documentation are reached, so they are not merely safe.
 #[test]
-fn the_documented_error_is_reached() {
-    for (case, x) in CASES.iter().zip([5.201_262_5, WORST_LN, WORST_TANH]) {
-        let (error, _) = worst(case, &[x]);
-        assert!(
-            error <= case.bound_in_ulp && error > case.bound_in_ulp - 0.01,
-            "{}({x}) is {error} ulp off",
-            case.name
-        );
+fn the_worst_inputs_have_the_documented_error() {
+    for case in &CASES {
+        let (error, _) = worst(case, &[case.worst]);
+        assert!(error > case.bound_in_ulp - 0.01, "{}({:e}) is {error} ulp off", case.name, case.worst);
+        assert_within_bound(case, &[case.worst]);
     }
 }
 
@@ -201,7 +200,7 @@ fn special_values_are_those_of_c99() {
 
 #[test]
 fn tanh_is_odd_and_never_leaves_its_range() {
-    let x = patterns(0, 1 << 31, 2_039);
+    let x = patterns(0, 1 << 31, 509);
     let negated: Vec<f32> = x.iter().map(|x| -x).collect();
     let (mut y, mut z) = (vec![0.0; x.len()], vec![0.0; x.len()]);
     tanh_slice(SimdLevel::detected(), &x, &mut y);
@@ -282,7 +281,7 @@ fn lane_arrays_and_slices_give_the_same_bits() {
 fn the_bits_are_pinned() {
     let mut inputs = patterns(0, 1 << 32, 65_537);
     inputs.extend(EDGES);
-    let want = [0, 0, 0];
+    let want = [0xec13_04b2_f69a_e7ab, 0x0c5b_ddcb_5e7b_3c80, 0x59f3_77ed_7350_28c1];
     let got = CASES.each_ref().map(|case| {
         let mut out = vec![0.0; inputs.len()];
         (case.slice)(SimdLevel::detected(), &inputs, &mut out);
@@ -298,6 +297,3 @@ fn the_bits_are_pinned() {
 fn lengths_that_differ_are_refused() {
     exp_slice(SimdLevel::Scalar, &[0.0; 3], &mut [0.0; 2]);
 }
-
-const WORST_LN: f32 = 2.667_868_4;
-const WORST_TANH: f32 = 0.468_7;

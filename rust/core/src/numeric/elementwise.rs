@@ -1,0 +1,127 @@
+//! One pass over long arrays, element by element: cut into parts for the threads, compiled for every level.
+//!
+//! Every element is computed from its own inputs alone, so neither the parts nor the lanes show in a result.
+
+use crate::base::error::{Error, Result};
+use crate::base::exec::Exec;
+use crate::base::simd::Kernel;
+
+/// Elements in a part: some 30 microseconds of work, and what is read and written stays in a second-level cache.
+pub(crate) const PART: usize = 1 << 16;
+
+/// `out[i] = formula(out[i], values[i])`. Nothing is changed unless the lengths are equal.
+pub(crate) fn combine<A, B>(
+    exec: &Exec<'_>,
+    out: &mut [B],
+    values: &[A],
+    formula: impl Fn(B, A) -> B + Copy + Send + Sync,
+) -> Result<()>
+where
+    A: Copy + Sync,
+    B: Copy + Send,
+{
+    check_len(values.len(), out.len())?;
+    exec.for_each_chunk_mut(out, PART, |part, out| {
+        let values = &values[part * PART..][..out.len()];
+        exec.level().run(Combine { out, values, formula });
+        Ok(())
+    })
+}
+
+/// `values[i] = formula(values[i])`.
+pub(crate) fn update<A>(
+    exec: &Exec<'_>,
+    values: &mut [A],
+    formula: impl Fn(A) -> A + Copy + Send + Sync,
+) -> Result<()>
+where
+    A: Copy + Send,
+{
+    exec.for_each_chunk_mut(values, PART, |_, values| {
+        exec.level().run(Update { values, formula });
+        Ok(())
+    })
+}
+
+/// [`Error::DimensionMismatch`] unless both lengths are the same.
+pub(crate) fn check_len(expected: usize, actual: usize) -> Result<()> {
+    if expected == actual { Ok(()) } else { Err(Error::DimensionMismatch { expected, actual }) }
+}
+
+struct Combine<'a, A, B, F> {
+    out: &'a mut [B],
+    values: &'a [A],
+    formula: F,
+}
+
+impl<A: Copy, B: Copy, F: Fn(B, A) -> B> Kernel for Combine<'_, A, B, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (out, &value) in self.out.iter_mut().zip(self.values) {
+            *out = (self.formula)(*out, value);
+        }
+    }
+}
+
+struct Update<'a, A, F> {
+    values: &'a mut [A],
+    formula: F,
+}
+
+impl<A: Copy, F: Fn(A) -> A> Kernel for Update<'_, A, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for value in self.values {
+            *value = (self.formula)(*value);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{PART, combine, update};
+    use crate::base::error::Error;
+    use crate::base::exec::Exec;
+    use crate::base::simd::SimdLevel;
+    use std::sync::atomic::AtomicBool;
+
+    /// Lengths that no register divides, and those around the ends of parts.
+    pub(crate) fn lengths() -> impl Iterator<Item = usize> {
+        (0..=65).chain([PART - 1, PART, PART + 1, 2 * PART + 33])
+    }
+
+    /// Runs `check` at every level of this CPU, on one thread and on a pool.
+    pub(crate) fn everywhere(check: impl Fn(&Exec<'_>)) {
+        let never = AtomicBool::new(false);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for level in SimdLevel::available() {
+            check(&Exec::serial(level));
+            check(&Exec::new(level, Some(&pool), &never));
+        }
+    }
+
+    #[test]
+    fn every_element_is_reached_once_with_its_own_partner() {
+        everywhere(|exec| {
+            for len in lengths() {
+                let values: Vec<u32> = (0..len as u32).collect();
+                let mut out: Vec<u64> = vec![7; len];
+                combine(exec, &mut out, &values, |old, value| old + 10 * u64::from(value)).unwrap();
+                update(exec, &mut out, |value| value + 1).unwrap();
+                assert!(out.iter().zip(0_u64..).all(|(&got, i)| got == 8 + 10 * i), "{len}");
+            }
+        });
+    }
+
+    #[test]
+    fn another_length_changes_nothing() {
+        let mut out = [1.0_f32; 3];
+        let refused = combine(&Exec::serial(SimdLevel::Scalar), &mut out, &[5.0_f32; 4], |_, new| new);
+        assert_eq!(refused, Err(Error::DimensionMismatch { expected: 4, actual: 3 }));
+        assert_eq!(out, [1.0; 3]);
+    }
+}

@@ -1,0 +1,506 @@
+"""The calls that the contract is checked on: a new call is one more line in a table here.
+
+`ARRAY_ARGUMENTS` for the arrays that are read or changed, `OUT_ARGUMENTS` for those that are filled, `SCALAR_ARGUMENTS`
+for everything else, `LONG_CALLS` for what must leave the interpreter to others, `OBJECTS` for what pickles. The tests
+beside this file hold each promise for every line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tritter_accel as ta
+from tritter_accel import mixed_precision as mp
+
+SIZE = 24  # elements of the arrays that the tables are called with
+
+COMPRESSOR = ta.GradientCompressor(ta.TrainingConfig(0.5, seed=3))
+
+
+def values(size: int = SIZE, dtype: str = "float32") -> NDArray[Any]:
+    """Some values of a type: normal ones, the bits of bfloat16 numbers, or trits."""
+    normal = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    if dtype == "uint16":
+        return (normal.view(np.uint32) >> 16).astype(np.uint16)
+    if dtype == "int8":
+        return np.sign(np.round(normal)).astype(np.int8)
+    return normal
+
+
+def outcome(result: Any) -> Any:
+    """Something to compare results by: exact, whatever the result is."""
+    if isinstance(result, np.ndarray):
+        return (str(result.dtype), result.shape, result.tobytes())
+    if isinstance(result, tuple | list):
+        return [outcome(item) for item in result]
+    if hasattr(result, "data") and hasattr(result, "original_dim"):
+        return (repr(result), outcome(result.data))
+    return repr(result)
+
+
+def digest(result: Any) -> str:
+    return hashlib.sha256(repr(outcome(result)).encode()).hexdigest()
+
+
+def length(given: Any) -> int:
+    """Elements of an array; what is none is handed over as if it were of the usual length."""
+    return given.size if isinstance(given, np.ndarray) else SIZE
+
+
+def accumulated(gradients: Any) -> Any:
+    accumulator = ta.GradientAccumulator(length(gradients))
+    accumulator.accumulate(gradients, 3.0)
+    return accumulator.get_and_reset()
+
+
+def compressed(data: Any) -> ta.CompressedGradient:
+    return ta.CompressedGradient(data, 50, 3, 0.5)
+
+
+def ternary(data: Any) -> ta.TernaryCompressedGradient:
+    return ta.TernaryCompressedGradient(data, 0.5, 50, length(data), 3)
+
+
+def clipped_in_place(array: Any) -> None:
+    mp.safe_clip(array, -0.5, 0.5)
+
+
+def unscaled_in_place(array: Any) -> None:
+    mp.LossScaler(1024.0).unscale_gradients(array)
+
+
+@dataclass(frozen=True)
+class ArrayArgument:
+    """One array argument: `call` takes the array and does the rest."""
+
+    id: str
+    argument: str
+    call: Callable[[Any], Any]
+    dtype: str = "float32"
+    in_place: bool = False
+    elementwise: bool = False  # the result has the shape of the argument
+
+    def __str__(self) -> str:
+        return self.id
+
+    def result(self, array: Any) -> Any:
+        """What comes out, to compare by: for calls that work in place, what became of the array."""
+        result = self.call(array)
+        if self.in_place:
+            assert result is None
+            result = np.array(array, copy=True)
+        return result
+
+
+ARRAY_ARGUMENTS = [
+    ArrayArgument("convert_to_bf16", "values", mp.convert_to_bf16, elementwise=True),
+    ArrayArgument(
+        "convert_to_bf16_nearest",
+        "values",
+        lambda a: mp.convert_to_bf16(a, rounding="nearest_even"),
+        elementwise=True,
+    ),
+    ArrayArgument(
+        "convert_to_bf16_stochastic",
+        "values",
+        lambda a: mp.convert_to_bf16(a, rounding="stochastic", seed=7, step=2),
+        elementwise=True,
+    ),
+    ArrayArgument("convert_from_bf16", "bits", mp.convert_from_bf16, "uint16", elementwise=True),
+    ArrayArgument("has_nan_or_inf", "values", mp.has_nan_or_inf),
+    ArrayArgument("safe_clip", "values", clipped_in_place, in_place=True),
+    ArrayArgument("unscale_gradients", "gradients", unscaled_in_place, in_place=True),
+    ArrayArgument("check_overflow", "gradients", lambda a: mp.LossScaler().check_overflow(a)),
+    ArrayArgument("accumulate", "gradients", accumulated),
+    ArrayArgument("gradient_norm", "gradients", ta.gradient_norm),
+    ArrayArgument("clip_gradients", "gradients", lambda a: ta.clip_gradients(a, 0.5), elementwise=True),
+    ArrayArgument("compress", "gradients", COMPRESSOR.compress),
+    ArrayArgument("compress_ternary", "gradients", COMPRESSOR.compress_ternary),
+    ArrayArgument("decompress", "data", lambda a: COMPRESSOR.decompress(compressed(a))),
+    ArrayArgument("decompress_ternary", "data", lambda a: COMPRESSOR.decompress_ternary(ternary(a)), "int8"),
+]
+
+
+@dataclass(frozen=True)
+class OutArgument:
+    """One `out=`: `call` takes the input and `out`."""
+
+    id: str
+    call: Callable[[Any, Any], Any]
+    dtype: str  # of out
+    size: int = SIZE  # of out
+    input_dtype: str | None = "float32"  # None where no input can overlap
+
+    def __str__(self) -> str:
+        return self.id
+
+    def input(self) -> NDArray[Any]:
+        return values(SIZE, self.input_dtype or "float32")
+
+
+def mean_into(gradients: Any, out: Any) -> Any:
+    accumulator = ta.GradientAccumulator(SIZE)
+    accumulator.accumulate(gradients)
+    return accumulator.get_and_reset(out=out)
+
+
+OUT_ARGUMENTS = [
+    OutArgument("convert_to_bf16", lambda a, out: mp.convert_to_bf16(a, out=out), "uint16"),
+    OutArgument(
+        "convert_to_bf16_stochastic",
+        lambda a, out: mp.convert_to_bf16(a, rounding="stochastic", out=out),
+        "uint16",
+    ),
+    OutArgument(
+        "convert_from_bf16", lambda a, out: mp.convert_from_bf16(a, out=out), "float32", SIZE, "uint16"
+    ),
+    OutArgument("get_and_reset", mean_into, "float32", SIZE, None),
+    OutArgument("clip_gradients", lambda a, out: ta.clip_gradients(a, 0.5, out=out), "float32"),
+    OutArgument("compress", lambda a, out: COMPRESSOR.compress(a, out=out).data, "float32", 64),
+    OutArgument("compress_ternary", lambda a, out: COMPRESSOR.compress_ternary(a, out=out).data, "int8", 64),
+    OutArgument("decompress", lambda a, out: COMPRESSOR.decompress(compressed(a), out=out), "float32", 50),
+    OutArgument(
+        "decompress_ternary",
+        lambda a, out: COMPRESSOR.decompress_ternary(ternary(a), out=out),
+        "float32",
+        50,
+        "int8",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class ScalarArgument:
+    """One argument that is no array: `call` takes its value."""
+
+    id: str
+    argument: str
+    call: Callable[[Any], Any]
+    good: tuple[Any, ...]
+    wrong_values: tuple[Any, ...]
+    error: type[Exception] = ta.ArgumentError  # for the wrong values
+    wrong_types: tuple[Any, ...] = ("1", None, [1], 1j, object())
+
+    def __str__(self) -> str:
+        return f"{self.id}({self.argument})"
+
+
+class Index:
+    """A whole number that is no int."""
+
+    def __index__(self) -> int:
+        return 3
+
+
+NAN, INF = float("nan"), float("inf")
+BEYOND_U64 = (-1, 2**64, 2**100, -(2**70))
+BEYOND_U32 = (-1, 2**32, 2**64, 2**100)
+NO_WHOLE_NUMBERS = ("1", None, [1], 1j, 1.0, np.float32(1), object())
+OPTIONAL = ("1", [1], 1j, object())  # wrong types where None is a default
+WHOLE = (1, np.int64(1), np.uint8(1), Index())
+REAL = (1, 1.0, np.float32(1), np.float64(1), np.int8(1))
+RATIOS = (0.5, 1, np.float32(0.5), np.array(0.5))
+NO_RATIOS = (0.0, -0.5, 1.5, NAN, INF, -INF, 1e300)
+INPUT = values()
+TRITS = values(SIZE, "int8")
+
+SCALAR_ARGUMENTS = [
+    ScalarArgument("f32_to_bf16", "x", mp.f32_to_bf16, REAL, ()),
+    ScalarArgument(
+        "bf16_to_f32", "bits", mp.bf16_to_f32, WHOLE, (-1, 2**16, 2**64), wrong_types=NO_WHOLE_NUMBERS
+    ),
+    ScalarArgument(
+        "convert_to_bf16",
+        "rounding",
+        lambda x: mp.convert_to_bf16(INPUT, rounding=x),
+        ("truncate", "nearest_even", "stochastic"),
+        ("", "nearest", "TRUNCATE", "\ud800"),
+        wrong_types=(None, 1, b"truncate", ["truncate"]),
+    ),
+    ScalarArgument(
+        "convert_to_bf16",
+        "seed",
+        lambda x: mp.convert_to_bf16(INPUT, seed=x),
+        (*WHOLE, 2**64 - 1),
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "convert_to_bf16",
+        "step",
+        lambda x: mp.convert_to_bf16(INPUT, step=x),
+        (*WHOLE, 2**32 - 1),
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument("safe_clip", "min", lambda x: mp.safe_clip(values(), x, 9.0), REAL, (NAN, INF, 10.0)),
+    ScalarArgument("safe_clip", "max", lambda x: mp.safe_clip(values(), -9.0, x), (*REAL, INF), (NAN,)),
+    ScalarArgument("LossScaler", "initial_scale", mp.LossScaler, REAL, (0, -1, NAN, INF, 1e30, 1e-30)),
+    ScalarArgument(
+        "LossScaler", "growth_factor", lambda x: mp.LossScaler(growth_factor=x), (2, 1.5), (1, 0, NAN, INF)
+    ),
+    ScalarArgument(
+        "LossScaler",
+        "backoff_factor",
+        lambda x: mp.LossScaler(backoff_factor=x),
+        (0.5,),
+        (0, 1, -1, NAN, INF),
+    ),
+    ScalarArgument(
+        "LossScaler",
+        "growth_interval",
+        lambda x: mp.LossScaler(growth_interval=x),
+        WHOLE,
+        (0, *BEYOND_U64),
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument("LossScaler", "min_scale", lambda x: mp.LossScaler(min_scale=x), REAL, (0, -1, NAN, INF)),
+    ScalarArgument(
+        "LossScaler", "max_scale", lambda x: mp.LossScaler(1.0, max_scale=x), REAL, (0, 0.5, NAN, INF)
+    ),
+    ScalarArgument("scale_loss", "loss", lambda x: mp.LossScaler().scale_loss(x), (*REAL, NAN, INF), ()),
+    ScalarArgument(
+        "update",
+        "overflow",
+        lambda x: mp.LossScaler().update(x),
+        (True, False, np.True_),
+        (),
+        wrong_types=(None, 1, 0.0, "True"),
+    ),
+    ScalarArgument(
+        "load_state_dict",
+        "state_dict",
+        lambda x: mp.LossScaler().load_state_dict(x),
+        (mp.LossScaler().state_dict(),),
+        ({}, {"scale": 1.0}),
+        wrong_types=(None, 1, "scale"),
+    ),
+    ScalarArgument(
+        "GradientAccumulator",
+        "size",
+        ta.GradientAccumulator,
+        (*WHOLE, 0),
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "accumulate",
+        "mass",
+        lambda x: ta.GradientAccumulator(SIZE).accumulate(INPUT, x),
+        (*REAL, 0),
+        (-1, NAN, INF, -INF),
+    ),
+    ScalarArgument("clip_gradients", "max_norm", lambda x: ta.clip_gradients(INPUT, x), REAL, (-1, NAN)),
+    ScalarArgument(
+        "TrainingConfig",
+        "ratio",
+        ta.TrainingConfig,
+        RATIOS,
+        NO_RATIOS,
+        ta.InvalidRatioError,
+        wrong_types=(),
+    ),
+    ScalarArgument(
+        "TrainingConfig",
+        "seed",
+        lambda x: ta.TrainingConfig(seed=x),
+        (*WHOLE, 2**64 - 1),
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "TrainingConfig",
+        "gradient_clipping",
+        lambda x: ta.TrainingConfig(gradient_clipping=x),
+        (*REAL, None),
+        (-1, NAN),
+        wrong_types=OPTIONAL,
+    ),
+    ScalarArgument(
+        "TrainingConfig",
+        "scaling",
+        lambda x: ta.TrainingConfig(scaling=x),
+        ("reference", "unbiased", "contractive"),
+        ("", "biased"),
+        wrong_types=(None, 1, b"reference"),
+    ),
+    ScalarArgument(
+        "TrainingConfig",
+        "quantizer_scale",
+        lambda x: ta.TrainingConfig(quantizer_scale=x),
+        ("reference", "unbiased", "least_squares"),
+        ("", "most_squares"),
+        wrong_types=(None, 1, b"reference"),
+    ),
+    ScalarArgument(
+        "TrainingConfig",
+        "projection",
+        lambda x: ta.TrainingConfig(projection=x),
+        ("dense",),
+        ("", "sparse"),
+        wrong_types=(None, 1, b"dense"),
+    ),
+    ScalarArgument(
+        "compress",
+        "ratio",
+        lambda x: COMPRESSOR.compress(INPUT, x),
+        RATIOS,
+        NO_RATIOS,
+        ta.InvalidRatioError,
+        (),
+    ),
+    ScalarArgument(
+        "compress", "ratio", lambda x: COMPRESSOR.compress(INPUT, x), (None,), (), wrong_types=OPTIONAL
+    ),
+    ScalarArgument(
+        "compress",
+        "step",
+        lambda x: COMPRESSOR.compress(INPUT, step=x),
+        (*WHOLE, 2**32 - 1),
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "compress",
+        "slot",
+        lambda x: COMPRESSOR.compress(INPUT, slot=x),
+        (*WHOLE, 2**32 - 1),
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "compress_ternary",
+        "step",
+        lambda x: COMPRESSOR.compress_ternary(INPUT, step=x),
+        WHOLE,
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "GradientCompressor",
+        "config",
+        ta.GradientCompressor,
+        (ta.TrainingConfig(),),
+        (),
+        wrong_types=(1, "x", {}),
+    ),
+    ScalarArgument(
+        "decompress",
+        "compressed",
+        COMPRESSOR.decompress,
+        (compressed(values(64)),),
+        (),
+        wrong_types=(None, 1, INPUT, ternary(TRITS)),
+    ),
+    ScalarArgument(
+        "decompress_ternary",
+        "compressed",
+        COMPRESSOR.decompress_ternary,
+        (ternary(TRITS),),
+        (),
+        wrong_types=(None, 1, TRITS, compressed(INPUT)),
+    ),
+    ScalarArgument(
+        "compressed_dim",
+        "n",
+        COMPRESSOR.compressed_dim,
+        (*WHOLE, 0, 2**40),
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "CompressedGradient",
+        "original_dim",
+        lambda x: ta.CompressedGradient(INPUT, x, 3, 0.5),
+        WHOLE,
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "CompressedGradient",
+        "seed",
+        lambda x: ta.CompressedGradient(INPUT, 5, x, 0.5),
+        WHOLE,
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "TernaryCompressedGradient",
+        "scale",
+        lambda x: ta.TernaryCompressedGradient(TRITS, x, 5, SIZE, 3),
+        REAL,
+        (NAN, INF),
+    ),
+    ScalarArgument(
+        "set_num_threads",
+        "threads",
+        ta.set_num_threads,
+        (),
+        (0, *BEYOND_U64),
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+]
+
+# Calls of a second or more at one thread, for Ctrl-C: the first is the reference's own, of some minutes.
+MILLIONS = 2_000_000
+LONG_CALLS: dict[str, Callable[[], Any]] = {
+    "compress": lambda: ta.GradientCompressor().compress(values(MILLIONS)),
+    "compress_ternary": lambda: ta.GradientCompressor().compress_ternary(values(MILLIONS)),
+    "decompress": lambda: ta.GradientCompressor().decompress(
+        ta.CompressedGradient(values(MILLIONS // 10), MILLIONS, 42, 0.1)
+    ),
+    "decompress_ternary": lambda: ta.GradientCompressor().decompress_ternary(
+        ta.TernaryCompressedGradient(values(MILLIONS // 10, "int8"), 1.0, MILLIONS, MILLIONS // 10, 42)
+    ),
+}
+
+
+def large_calls(size: int = 300_001) -> dict[str, Callable[[], Any]]:
+    """Every call on arrays that the pool is used for; projections on shorter ones, which cost as much."""
+    calls: dict[str, Callable[[], Any]] = {}
+    for row in ARRAY_ARGUMENTS:
+        long = values(20_011 if "compress" in row.id else size, row.dtype)
+        calls[row.id] = lambda row=row, long=long: row.result(long.copy())
+    return calls
+
+
+def digests() -> dict[str, str]:
+    """A fingerprint of the result of every call: the same on every machine, thread count and SIMD level."""
+    return {name: digest(call()) for name, call in large_calls().items()}
+
+
+def advanced_scaler() -> mp.LossScaler:
+    scaler = mp.LossScaler(8.0, 3.0, 0.25, 5, min_scale=0.5, max_scale=1e6)
+    for overflow in (True, False, False):
+        scaler.update(overflow)
+    return scaler
+
+
+def filled_accumulator() -> ta.GradientAccumulator:
+    accumulator = ta.GradientAccumulator(SIZE)
+    accumulator.accumulate(values(), 2.5)
+    return accumulator
+
+
+# What pickles and copies, with how two of them are compared.
+OBJECTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "LossScaler": (advanced_scaler, lambda x: (repr(x), x.state_dict())),
+    "GradientAccumulator": (filled_accumulator, lambda x: (repr(x), outcome(x.get_and_reset()))),
+    "TrainingConfig": (
+        lambda: ta.TrainingConfig(0.25, 2**64 - 1, 1.5, scaling="contractive", quantizer_scale="unbiased"),
+        lambda x: (repr(x), x, hash(x)),
+    ),
+    "GradientCompressor": (
+        lambda: ta.GradientCompressor(ta.TrainingConfig(0.25, 7)),
+        lambda x: (repr(x), outcome(x.compress(INPUT))),
+    ),
+    "CompressedGradient": (lambda: COMPRESSOR.compress(INPUT, step=3, slot=4), outcome),
+    "TernaryCompressedGradient": (lambda: COMPRESSOR.compress_ternary(INPUT, step=3, slot=4), outcome),
+    "ArgumentError": (lambda: ta.ArgumentError("argument seed: got -1", "seed"), lambda x: (str(x), vars(x))),
+}

@@ -1,0 +1,102 @@
+"""The same bits at every number of threads and every SIMD level, and the variables that set them."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+import tritter_accel as ta
+from tests.thread_count import thread_count
+
+from .calls import digests
+from .processes import run_python
+
+DIGESTS = """
+    import json
+    import tritter_accel as ta
+    from tests.contract.calls import digests
+    print(json.dumps([ta.simd_level(), ta.get_num_threads(), digests()]))
+"""
+LEVELS = ["scalar", "avx2", "avx512"]
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, str]:
+    with thread_count(1):
+        return digests()
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_bits_do_not_depend_on_the_threads(threads: int, expected: dict[str, str]) -> None:
+    with thread_count(threads):
+        assert digests() == expected
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_bits_do_not_depend_on_the_simd_level(level: str, expected: dict[str, str]) -> None:
+    done = run_python(DIGESTS, TRITTER_ACCEL_SIMD=level, TRITTER_ACCEL_NUM_THREADS="2")
+    used, threads, found = json.loads(done.stdout)
+    assert threads == 2
+    assert found == expected
+    # The variable is a cap: a CPU without that level uses the widest it has.
+    assert LEVELS.index(used) <= LEVELS.index(level)
+
+
+def test_without_a_cap_the_widest_level_is_used() -> None:
+    widest = run_python("import tritter_accel as ta; print(ta.simd_level())").stdout.strip()
+    capped = run_python(
+        "import tritter_accel as ta; print(ta.simd_level())", TRITTER_ACCEL_SIMD=LEVELS[-1]
+    ).stdout.strip()
+    assert widest == capped
+
+
+@pytest.mark.parametrize("word", ["avx3", "AVX2", " scalar", "0"])
+def test_a_misspelt_level_is_told_at_import(word: str) -> None:
+    code = f"""
+        from tritter_accel.exceptions import ArgumentError
+    """
+    done = run_python(code, check=False, TRITTER_ACCEL_SIMD=word)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("tritter_accel.exceptions.ArgumentError: argument TRITTER_ACCEL_SIMD: ")
+    assert "scalar, avx2 or avx512" in last
+
+
+def test_an_empty_level_is_none() -> None:
+    run_python("import tritter_accel", TRITTER_ACCEL_SIMD="")
+
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("environment", "threads"),
+    [
+        ({"TRITTER_ACCEL_NUM_THREADS": "3", "RAYON_NUM_THREADS": "4", "OMP_NUM_THREADS": "5"}, 3),
+        ({"RAYON_NUM_THREADS": "4", "OMP_NUM_THREADS": "5"}, 4),
+        ({"TRITTER_ACCEL_NUM_THREADS": "3", "OMP_NUM_THREADS": "5"}, 3),
+        ({"OMP_NUM_THREADS": "5"}, 5),
+        ({"OMP_NUM_THREADS": "5,2"}, 5),
+        ({"TRITTER_ACCEL_NUM_THREADS": "0", "RAYON_NUM_THREADS": "4"}, 4),
+        ({"TRITTER_ACCEL_NUM_THREADS": "many", "RAYON_NUM_THREADS": ""}, CORES),
+        ({"TRITTER_ACCEL_NUM_THREADS": "-2"}, CORES),
+        ({"TRITTER_ACCEL_NUM_THREADS": "1000000"}, 512),
+        ({}, CORES),
+    ],
+)
+def test_the_variables_for_threads_and_their_order(environment: dict[str, str], threads: int) -> None:
+    code = "import tritter_accel as ta; print(ta.get_num_threads())"
+    assert int(run_python(code, **environment).stdout) == threads
+
+
+def test_set_num_threads_goes_before_the_variables() -> None:
+    code = "import tritter_accel as ta; ta.set_num_threads(2); print(ta.get_num_threads())"
+    assert run_python(code, TRITTER_ACCEL_NUM_THREADS="3").stdout.strip() == "2"
+
+
+def test_more_threads_than_there_can_be_are_clamped() -> None:
+    with thread_count(1):
+        ta.set_num_threads(10**6)
+        assert ta.get_num_threads() == 512
