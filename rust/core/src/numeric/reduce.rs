@@ -205,7 +205,8 @@ mod tests {
         for start in 1..9 {
             let exec = Exec::serial(SimdLevel::detected());
             let moved = sum_abs(&exec, &values[start..]).unwrap();
-            let fresh = sum_abs(&exec, &values[start..].to_vec()).unwrap();
+            let copy = values[start..].to_vec();
+            let fresh = sum_abs(&exec, &copy).unwrap();
             assert_eq!(moved.to_bits(), fresh.to_bits());
         }
     }

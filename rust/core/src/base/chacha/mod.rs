@@ -1,6 +1,6 @@
-//! ChaCha8 keystreams, addressable at any word: the randomness that both ends of an exchange regenerate from a seed.
+//! `ChaCha8` keystreams, addressable at any word: the randomness that both ends of an exchange regenerate from a seed.
 //!
-//! A [`Key`] is the expansion of a 64-bit seed that rand_core 0.6 defines, so words are those of `rand_chacha`'s
+//! A [`Key`] is the expansion of a 64-bit seed that `rand_core` 0.6 defines, so words are those of `rand_chacha`'s
 //! `ChaCha8Rng::seed_from_u64`. A [`Stream`] is a key with a 64-bit stream id, its blocks numbered by a 64-bit counter.
 //! Word `w` is word `w % 16` of block `w / 16`: any part of a stream can be had without what comes before it, which is
 //! what lets threads and vector lanes start wherever their work does.

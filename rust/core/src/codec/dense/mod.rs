@@ -1,6 +1,6 @@
 //! The dense random projection: an n x k matrix of -1, 0 and +1 that exists only while it is used.
 //!
-//! Entry (i, j) is decided by word `i * k + j` of a ChaCha8 keystream: +1 with probability 0.16, -1 with 0.16, else 0.
+//! Entry (i, j) is decided by word `i * k + j` of a `ChaCha8` keystream: +1 with probability 0.16, -1 with 0.16, else 0.
 //! [`compress`] multiplies by it, [`decompress`] by its transpose. Both are defined as a plain loop of float32 additions
 //! and keep its order, so their results are those of the plain loop to the bit, for every size, level and thread
 //! count:
@@ -68,7 +68,7 @@ fn band_columns(columns: usize, threads: usize) -> usize {
     let bands = columns.div_ceil(BAND_COLUMNS).next_multiple_of(threads.max(1));
     let even = columns.div_ceil(bands.max(1)).max(LEAST_BAND_COLUMNS);
     // Where whole blocks make up a row, whole blocks make up a band.
-    if columns % 16 == 0 { even.next_multiple_of(16) } else { even }
+    if columns.is_multiple_of(16) { even.next_multiple_of(16) } else { even }
 }
 
 /// The rows of a matrix from `first` on.
@@ -125,7 +125,7 @@ impl Rows<'_> {
         let mut words: Vec<u32> = try_vec(out.len())?;
         let rows_per_check = (WORDS_PER_CHECK / 8 / out.len().max(1)).max(1);
         for (row, &gradient) in gradients.iter().enumerate() {
-            if row % rows_per_check == 0 {
+            if row.is_multiple_of(rows_per_check) {
                 exec.check()?;
             }
             self.stream.words(SimdLevel::Scalar, self.word(row, start), &mut words);
@@ -143,7 +143,7 @@ impl Rows<'_> {
         for (row, out) in out.iter_mut().enumerate() {
             let mut sum = 0.0;
             for (index, values) in scaled.chunks(AT_ONCE).enumerate() {
-                if (row * scaled.len() / AT_ONCE + index) % 64 == 0 {
+                if (row * scaled.len() / AT_ONCE + index).is_multiple_of(64) {
                     exec.check()?;
                 }
                 let words = &mut words[..values.len()];
