@@ -257,6 +257,7 @@ class GradientAccumulator:
 
 # compression
 
+@final
 class TrainingConfig:
     def __new__(
         cls,
@@ -288,6 +289,7 @@ class TrainingConfig:
     def __hash__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
+@final
 class CompressedGradient:
     def __new__(
         cls,
@@ -319,6 +321,7 @@ class CompressedGradient:
     def __len__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
+@final
 class TernaryCompressedGradient:
     def __new__(
         cls,
@@ -352,6 +355,7 @@ class TernaryCompressedGradient:
     def __len__(self) -> int: ...
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
+@final
 class GradientCompressor:
     def __new__(cls, config: TrainingConfig | None = None) -> Self: ...
     @property

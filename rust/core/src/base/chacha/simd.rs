@@ -13,15 +13,19 @@ use super::{BLOCK_WORDS, DOUBLE_ROUNDS, Stream, quarter_round};
 pub(crate) unsafe trait Lanes<const N: usize> {
     /// `N` unsigned 32-bit words.
     type Words: Copy;
+    /// What rotations need.
+    type Turns: Copy;
+
+    fn turns() -> Self::Turns;
 
     unsafe fn splat(word: u32) -> Self::Words;
     unsafe fn load(words: &[u32; N]) -> Self::Words;
     unsafe fn add(left: Self::Words, right: Self::Words) -> Self::Words;
     unsafe fn xor(left: Self::Words, right: Self::Words) -> Self::Words;
-    unsafe fn rotate_16(words: Self::Words) -> Self::Words;
-    unsafe fn rotate_12(words: Self::Words) -> Self::Words;
-    unsafe fn rotate_8(words: Self::Words) -> Self::Words;
-    unsafe fn rotate_7(words: Self::Words) -> Self::Words;
+    unsafe fn rotate_16(words: Self::Words, turns: Self::Turns) -> Self::Words;
+    unsafe fn rotate_12(words: Self::Words, turns: Self::Turns) -> Self::Words;
+    unsafe fn rotate_8(words: Self::Words, turns: Self::Turns) -> Self::Words;
+    unsafe fn rotate_7(words: Self::Words, turns: Self::Turns) -> Self::Words;
 }
 
 /// What all blocks of a stream share while the upper half of their counters stays.
@@ -75,15 +79,15 @@ impl<'a> Generator<'a> {
         // SAFETY: passed on from the caller.
         unsafe {
             let low = L::load(low);
-            let [mut a, mut b, mut c, mut d] = self
-                .shared
-                .after_columns
-                .map(|row| [L::splat(row[0]), L::splat(row[1]), L::splat(row[2]), L::splat(row[3])]);
-            let column = quarter_rounds::<L, N, 1>([[a[0]], [b[0]], [c[0]], [low]]);
+            let turns = L::turns();
+            let [a, b, c, d] = &self.shared.after_columns;
+            let [mut a, mut b, mut c, mut d] =
+                [splat_row::<L, N>(a), splat_row::<L, N>(b), splat_row::<L, N>(c), splat_row::<L, N>(d)];
+            let column = quarter_rounds::<L, N, 1>([[a[0]], [b[0]], [c[0]], [low]], turns);
             [[a[0]], [b[0]], [c[0]], [d[0]]] = column;
-            let mut state = diagonal_round::<L, N>([a, b, c, d]);
+            let mut state = diagonal_round::<L, N>([a, b, c, d], turns);
             for _ in 1..DOUBLE_ROUNDS {
-                state = diagonal_round::<L, N>(quarter_rounds::<L, N, 4>(state));
+                state = diagonal_round::<L, N>(quarter_rounds::<L, N, 4>(state, turns), turns);
             }
             let [a, b, c, d] = state;
             let mut words = [
@@ -129,28 +133,35 @@ impl Shared {
     }
 }
 
+#[inline(always)]
+unsafe fn splat_row<L: Lanes<N>, const N: usize>(row: &[u32; 4]) -> [L::Words; 4] {
+    // SAFETY: passed on from the caller.
+    unsafe { [L::splat(row[0]), L::splat(row[1]), L::splat(row[2]), L::splat(row[3])] }
+}
+
 /// `Q` quarter rounds of the words of four rows, a step of all of them at a time, so that none waits for itself.
 #[inline(always)]
 unsafe fn quarter_rounds<L: Lanes<N>, const N: usize, const Q: usize>(
     [mut a, mut b, mut c, mut d]: [[L::Words; Q]; 4],
+    turns: L::Turns,
 ) -> [[L::Words; Q]; 4] {
     // SAFETY: passed on from the caller.
     unsafe {
         for i in 0..Q {
             a[i] = L::add(a[i], b[i]);
-            d[i] = L::rotate_16(L::xor(d[i], a[i]));
+            d[i] = L::rotate_16(L::xor(d[i], a[i]), turns);
         }
         for i in 0..Q {
             c[i] = L::add(c[i], d[i]);
-            b[i] = L::rotate_12(L::xor(b[i], c[i]));
+            b[i] = L::rotate_12(L::xor(b[i], c[i]), turns);
         }
         for i in 0..Q {
             a[i] = L::add(a[i], b[i]);
-            d[i] = L::rotate_8(L::xor(d[i], a[i]));
+            d[i] = L::rotate_8(L::xor(d[i], a[i]), turns);
         }
         for i in 0..Q {
             c[i] = L::add(c[i], d[i]);
-            b[i] = L::rotate_7(L::xor(b[i], c[i]));
+            b[i] = L::rotate_7(L::xor(b[i], c[i]), turns);
         }
     }
     [a, b, c, d]
@@ -160,10 +171,12 @@ unsafe fn quarter_rounds<L: Lanes<N>, const N: usize, const Q: usize>(
 #[inline(always)]
 unsafe fn diagonal_round<L: Lanes<N>, const N: usize>(
     [a, [b0, b1, b2, b3], [c0, c1, c2, c3], [d0, d1, d2, d3]]: [[L::Words; 4]; 4],
+    turns: L::Turns,
 ) -> [[L::Words; 4]; 4] {
     // SAFETY: passed on from the caller.
-    let [a, [b1, b2, b3, b0], [c2, c3, c0, c1], [d3, d0, d1, d2]] =
-        unsafe { quarter_rounds::<L, N, 4>([a, [b1, b2, b3, b0], [c2, c3, c0, c1], [d3, d0, d1, d2]]) };
+    let [a, [b1, b2, b3, b0], [c2, c3, c0, c1], [d3, d0, d1, d2]] = unsafe {
+        quarter_rounds::<L, N, 4>([a, [b1, b2, b3, b0], [c2, c3, c0, c1], [d3, d0, d1, d2]], turns)
+    };
     [a, [b0, b1, b2, b3], [c0, c1, c2, c3], [d0, d1, d2, d3]]
 }
 
@@ -175,12 +188,20 @@ mod x86 {
     use super::Lanes;
     use std::arch::x86_64::{
         __m256i, __m512i, _mm256_add_epi32, _mm256_loadu_si256, _mm256_or_si256, _mm256_set1_epi32,
-        _mm256_setr_epi8, _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_srli_epi32, _mm256_xor_si256,
-        _mm512_add_epi32, _mm512_loadu_si512, _mm512_rol_epi32, _mm512_set1_epi32, _mm512_xor_si512,
+        _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_srli_epi32, _mm256_xor_si256, _mm512_add_epi32,
+        _mm512_loadu_si512, _mm512_rol_epi32, _mm512_set1_epi32, _mm512_xor_si512,
     };
+    use std::hint::black_box;
 
     /// Eight lanes. Rotations by whole bytes are byte shuffles: one instruction instead of three.
     pub(crate) struct Avx2;
+
+    /// Orders of bytes that rotate words by 16 and by 8 bits.
+    #[derive(Clone, Copy)]
+    pub(crate) struct ByteTurns {
+        by_16: __m256i,
+        by_8: __m256i,
+    }
 
     /// Sixteen lanes, with rotations of their own.
     pub(crate) struct Avx512;
@@ -188,6 +209,22 @@ mod x86 {
     // SAFETY: the trait's contract gives every method the features of its level; the loads read exactly their arrays.
     unsafe impl Lanes<8> for Avx2 {
         type Words = __m256i;
+        type Turns = ByteTurns;
+
+        #[inline(always)]
+        fn turns() -> ByteTurns {
+            let by_16 = [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13];
+            let by_8 = [3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14];
+            // What the compiler knows of a shuffle it splits or doubles, to merge it with the one before.
+            let orders: [[[u8; 16]; 2]; 2] = black_box([[by_16; 2], [by_8; 2]]);
+            // SAFETY: the contract of the trait; the arrays are as long as the vectors.
+            unsafe {
+                ByteTurns {
+                    by_16: _mm256_loadu_si256(orders[0].as_ptr().cast()),
+                    by_8: _mm256_loadu_si256(orders[1].as_ptr().cast()),
+                }
+            }
+        }
 
         #[inline(always)]
         unsafe fn splat(word: u32) -> __m256i {
@@ -210,34 +247,22 @@ mod x86 {
             unsafe { _mm256_xor_si256(left, right) }
         }
         #[inline(always)]
-        unsafe fn rotate_16(words: __m256i) -> __m256i {
+        unsafe fn rotate_16(words: __m256i, turns: ByteTurns) -> __m256i {
             // SAFETY: the contract of the trait.
-            unsafe {
-                let bytes = _mm256_setr_epi8(
-                    2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, //
-                    2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13,
-                );
-                _mm256_shuffle_epi8(words, bytes)
-            }
+            unsafe { _mm256_shuffle_epi8(words, turns.by_16) }
         }
         #[inline(always)]
-        unsafe fn rotate_12(words: __m256i) -> __m256i {
+        unsafe fn rotate_12(words: __m256i, _: ByteTurns) -> __m256i {
             // SAFETY: the contract of the trait.
             unsafe { _mm256_or_si256(_mm256_slli_epi32::<12>(words), _mm256_srli_epi32::<20>(words)) }
         }
         #[inline(always)]
-        unsafe fn rotate_8(words: __m256i) -> __m256i {
+        unsafe fn rotate_8(words: __m256i, turns: ByteTurns) -> __m256i {
             // SAFETY: the contract of the trait.
-            unsafe {
-                let bytes = _mm256_setr_epi8(
-                    3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14, //
-                    3, 0, 1, 2, 7, 4, 5, 6, 11, 8, 9, 10, 15, 12, 13, 14,
-                );
-                _mm256_shuffle_epi8(words, bytes)
-            }
+            unsafe { _mm256_shuffle_epi8(words, turns.by_8) }
         }
         #[inline(always)]
-        unsafe fn rotate_7(words: __m256i) -> __m256i {
+        unsafe fn rotate_7(words: __m256i, _: ByteTurns) -> __m256i {
             // SAFETY: the contract of the trait.
             unsafe { _mm256_or_si256(_mm256_slli_epi32::<7>(words), _mm256_srli_epi32::<25>(words)) }
         }
@@ -246,6 +271,10 @@ mod x86 {
     // SAFETY: as above.
     unsafe impl Lanes<16> for Avx512 {
         type Words = __m512i;
+        type Turns = ();
+
+        #[inline(always)]
+        fn turns() {}
 
         #[inline(always)]
         unsafe fn splat(word: u32) -> __m512i {
@@ -268,22 +297,22 @@ mod x86 {
             unsafe { _mm512_xor_si512(left, right) }
         }
         #[inline(always)]
-        unsafe fn rotate_16(words: __m512i) -> __m512i {
+        unsafe fn rotate_16(words: __m512i, (): ()) -> __m512i {
             // SAFETY: the contract of the trait.
             unsafe { _mm512_rol_epi32::<16>(words) }
         }
         #[inline(always)]
-        unsafe fn rotate_12(words: __m512i) -> __m512i {
+        unsafe fn rotate_12(words: __m512i, (): ()) -> __m512i {
             // SAFETY: the contract of the trait.
             unsafe { _mm512_rol_epi32::<12>(words) }
         }
         #[inline(always)]
-        unsafe fn rotate_8(words: __m512i) -> __m512i {
+        unsafe fn rotate_8(words: __m512i, (): ()) -> __m512i {
             // SAFETY: the contract of the trait.
             unsafe { _mm512_rol_epi32::<8>(words) }
         }
         #[inline(always)]
-        unsafe fn rotate_7(words: __m512i) -> __m512i {
+        unsafe fn rotate_7(words: __m512i, (): ()) -> __m512i {
             // SAFETY: the contract of the trait.
             unsafe { _mm512_rol_epi32::<7>(words) }
         }
@@ -301,6 +330,9 @@ mod emulated {
     // SAFETY: no instruction here needs a feature.
     unsafe impl<const N: usize> Lanes<N> for Emulated {
         type Words = [u32; N];
+        type Turns = ();
+
+        fn turns() {}
 
         unsafe fn splat(word: u32) -> [u32; N] {
             [word; N]
@@ -314,16 +346,16 @@ mod emulated {
         unsafe fn xor(left: [u32; N], right: [u32; N]) -> [u32; N] {
             std::array::from_fn(|lane| left[lane] ^ right[lane])
         }
-        unsafe fn rotate_16(words: [u32; N]) -> [u32; N] {
+        unsafe fn rotate_16(words: [u32; N], (): ()) -> [u32; N] {
             words.map(|word| word.rotate_left(16))
         }
-        unsafe fn rotate_12(words: [u32; N]) -> [u32; N] {
+        unsafe fn rotate_12(words: [u32; N], (): ()) -> [u32; N] {
             words.map(|word| word.rotate_left(12))
         }
-        unsafe fn rotate_8(words: [u32; N]) -> [u32; N] {
+        unsafe fn rotate_8(words: [u32; N], (): ()) -> [u32; N] {
             words.map(|word| word.rotate_left(8))
         }
-        unsafe fn rotate_7(words: [u32; N]) -> [u32; N] {
+        unsafe fn rotate_7(words: [u32; N], (): ()) -> [u32; N] {
             words.map(|word| word.rotate_left(7))
         }
     }

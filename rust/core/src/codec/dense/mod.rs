@@ -125,7 +125,7 @@ impl Rows<'_> {
         let mut words: Vec<u32> = try_vec(out.len())?;
         let rows_per_check = (WORDS_PER_CHECK / 8 / out.len().max(1)).max(1);
         for (row, &gradient) in gradients.iter().enumerate() {
-            if row % rows_per_check == 0 {
+            if row.is_multiple_of(rows_per_check) {
                 exec.check()?;
             }
             self.stream.words(SimdLevel::Scalar, self.word(row, start), &mut words);

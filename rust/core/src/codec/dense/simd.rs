@@ -4,7 +4,8 @@
 //!
 //! * compress keeps the running sums of its columns in 16 arrays, column `j` in array `j % 16` at `j / 16`, so that the
 //!   columns of a vector are neighbours. A group of lanes takes the next blocks of its band, whatever their rows, and
-//!   adds them row by row, with a mask where a row does not fill the group;
+//!   is added once for every row it has a part of: what is not of that row lands before or behind the row's columns, in
+//!   places that nobody reads;
 //! * decompress gives every lane 16 rows of its own. Sixteen rows are exactly k blocks, so all lanes start on a block and
 //!   are at the same column at the same time, and no mask is needed.
 //!
@@ -13,11 +14,12 @@
 #![cfg(target_arch = "x86_64")]
 
 use std::arch::x86_64::{
-    __m256, __m512, _mm256_add_ps, _mm256_and_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castsi256_ps,
-    _mm256_cmpgt_epi32, _mm256_loadu_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps,
-    _mm512_cmplt_epi32_mask, _mm512_loadu_ps, _mm512_mask_blend_ps, _mm512_mask_cmplt_epi32_mask,
-    _mm512_maskz_mov_ps, _mm512_set1_ps, _mm512_storeu_ps,
+    __m256, __m512, _mm256_add_ps, _mm256_and_ps, _mm256_blendv_ps, _mm256_castsi256_ps, _mm256_cmpgt_epi32,
+    _mm256_loadu_ps, _mm256_set1_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_cmplt_epi32_mask,
+    _mm512_loadu_ps, _mm512_mask_blend_ps, _mm512_maskz_mov_ps, _mm512_set1_ps, _mm512_storeu_ps,
 };
+
+use std::hint::black_box;
 
 use super::{MINUS_BELOW, PLUS_BELOW, Rows, WORDS_PER_CHECK};
 use crate::base::chacha::BLOCK_WORDS;
@@ -44,14 +46,6 @@ unsafe trait Entries<const N: usize>: Lanes<N> {
     unsafe fn add_floats(left: Self::Floats, right: Self::Floats) -> Self::Floats;
     /// `plus`, `minus` or +0, as each word says.
     unsafe fn signed(words: Self::Words, plus: Self::Floats, minus: Self::Floats) -> Self::Floats;
-    /// The same, and +0 in the lanes whose `place` is not below `end` (both offset by [`OFFSET`]).
-    unsafe fn signed_below(
-        words: Self::Words,
-        plus: Self::Floats,
-        minus: Self::Floats,
-        place: Self::Words,
-        end: Self::Words,
-    ) -> Self::Floats;
 }
 
 /// [`Rows::compress_band`] at a level that the CPU has.
@@ -130,7 +124,7 @@ pub(super) fn decompress(
 #[derive(Clone, Copy)]
 struct Segment {
     row: usize,
-    /// The word of its first column.
+    /// Its first word.
     word: u64,
     /// Lane of its first block; negative when that was in an earlier group.
     lane: i64,
@@ -150,6 +144,11 @@ impl Segment {
         let next = Self::new(rows, self.row + 1, start, len);
         let blocks_on = (next.word / 16 - self.word / 16) as i64;
         Self { lane: self.lane + blocks_on.min(self.more + 1), ..next }
+    }
+
+    /// The column of the band that word 0 of lane 0 would be in this row.
+    fn column(&self) -> i64 {
+        ((self.word / 16) as i64 - self.lane) * 16 - self.word as i64
     }
 
     fn ends_before(&self, lane: i64) -> bool {
@@ -172,17 +171,12 @@ unsafe fn compress_band_lanes<L: Entries<N>, const N: usize>(
         return Ok(());
     }
     let lanes = N as i64;
-    // A masked group may reach N places beyond either end of an array.
+    // Lanes that are not of a row add to places before or behind its columns, N at most, which nobody reads.
     let stride = len.div_ceil(BLOCK_WORDS) + 2 * N + 1;
     let mut sums: Vec<f32> = try_vec(BLOCK_WORDS * stride)?;
-    // Where columns c and c + 16 and so on are, for the 16 words of a block that starts at column 0 to 15.
+    // Where columns c, c + 16 and so on are, for the 16 words of a block that starts at column 0 to 15.
     let places: [usize; 2 * BLOCK_WORDS] = std::array::from_fn(|c| c % 16 * stride + c / 16 + N);
     let mut generator = Generator::new(rows.stream, OFFSET);
-    // SAFETY: passed on from the caller.
-    let (lane_columns, end) = unsafe {
-        let lane_columns: [u32; N] = std::array::from_fn(|lane| 16 * lane as u32);
-        (L::load(&lane_columns), L::splat((len as u32).wrapping_add(OFFSET)))
-    };
     let mut counters = [0; N];
     let mut group = Vec::new();
     let mut next = Some(Segment::new(rows, 0, start, len));
@@ -214,32 +208,18 @@ unsafe fn compress_band_lanes<L: Entries<N>, const N: usize>(
         if let Some(next) = &mut next {
             next.lane -= lanes;
         }
-        // SAFETY: the features are passed on from the caller. The lanes of word t hold the columns `column` + t + 16 l
-        // of the band. Lanes within the band have their places in `sums`; a group that is not wholly within reaches at
-        // most N places before or behind them, which the arrays have, and adds +0 there.
+        // SAFETY: the features are passed on from the caller, and `places` and `sums` fit each other and the band.
         unsafe {
-            let words = generator.blocks::<L, N>(&counters);
-            for segment in &group {
-                let column = ((segment.word / 16) as i64 - segment.lane) * 16 - segment.word as i64;
+            let mut words = generator.blocks::<L, N>(&counters);
+            if let [segment] = group[..] {
                 let value = gradients[segment.row] * scale;
-                let (plus, minus) = (L::splat_float(value), L::splat_float(-value));
-                let at = sums.as_mut_ptr().offset((column >> 4) as isize);
-                let places = &places[(column & 15) as usize..][..BLOCK_WORDS];
-                if column >= 0 && column as usize + 16 * N <= len {
-                    for (&words, &place) in words.iter().zip(places) {
-                        let sum = at.add(place);
-                        let entries = L::signed(words, plus, minus);
-                        L::store_floats(sum, L::add_floats(L::load_floats(sum), entries));
-                    }
-                } else {
-                    let mut first = (column as u32).wrapping_add(OFFSET);
-                    for (&words, &place) in words.iter().zip(places) {
-                        let sum = at.add(place);
-                        let columns = L::add(lane_columns, L::splat(first));
-                        let entries = L::signed_below(words, plus, minus, columns, end);
-                        L::store_floats(sum, L::add_floats(L::load_floats(sum), entries));
-                        first = first.wrapping_add(1);
-                    }
+                add_row::<L, N>(&words, segment.column(), value, &places, &mut sums);
+            } else {
+                for segment in &group {
+                    // Opaque, or the comparisons are taken out of this loop, and their results through memory.
+                    let words = black_box(&mut words);
+                    let value = gradients[segment.row] * scale;
+                    add_row::<L, N>(words, segment.column(), value, &places, &mut sums);
                 }
             }
         }
@@ -248,6 +228,34 @@ unsafe fn compress_band_lanes<L: Entries<N>, const N: usize>(
         *out = sums[places[column % 16] + column / 16];
     }
     Ok(())
+}
+
+/// Adds the entries of one row: lane `l` of word `t` is column `column` + t + 16 l of the band.
+///
+/// # Safety
+///
+/// That of [`Lanes`], and `sums` must have the places of all those columns.
+#[inline(always)]
+unsafe fn add_row<L: Entries<N>, const N: usize>(
+    words: &[L::Words; BLOCK_WORDS],
+    column: i64,
+    value: f32,
+    places: &[usize; 2 * BLOCK_WORDS],
+    sums: &mut [f32],
+) {
+    let (block, inside) = ((column >> 4) as isize, (column & 15) as usize);
+    debug_assert!(places[inside] as isize + block >= 0);
+    debug_assert!(places[inside + 15] as isize + block + N as isize <= sums.len() as isize);
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let (plus, minus) = (L::splat_float(value), L::splat_float(-value));
+        let sums = sums.as_mut_ptr().offset(block);
+        let places = &places[inside..inside + BLOCK_WORDS];
+        for t in 0..BLOCK_WORDS {
+            let sum = sums.add(places[t]);
+            L::store_floats(sum, L::add_floats(L::load_floats(sum), L::signed(words[t], plus, minus)));
+        }
+    }
 }
 
 #[inline(always)]
@@ -360,23 +368,6 @@ unsafe impl Entries<8> for Avx2 {
             _mm256_and_ps(value, _mm256_castsi256_ps(is_any))
         }
     }
-    #[inline(always)]
-    unsafe fn signed_below(
-        words: Self::Words,
-        plus: __m256,
-        minus: __m256,
-        place: Self::Words,
-        end: Self::Words,
-    ) -> __m256 {
-        // SAFETY: the contract of the trait.
-        unsafe {
-            let is_plus = _mm256_cmpgt_epi32(Self::splat(bound(PLUS_BELOW)), words);
-            let is_any = _mm256_cmpgt_epi32(Self::splat(bound(MINUS_BELOW)), words);
-            let is_any = _mm256_and_si256(is_any, _mm256_cmpgt_epi32(end, place));
-            let value = _mm256_blendv_ps(minus, plus, _mm256_castsi256_ps(is_plus));
-            _mm256_and_ps(value, _mm256_castsi256_ps(is_any))
-        }
-    }
 }
 
 // SAFETY: as above.
@@ -409,22 +400,6 @@ unsafe impl Entries<16> for Avx512 {
         unsafe {
             let is_plus = _mm512_cmplt_epi32_mask(words, Self::splat(bound(PLUS_BELOW)));
             let is_any = _mm512_cmplt_epi32_mask(words, Self::splat(bound(MINUS_BELOW)));
-            _mm512_maskz_mov_ps(is_any, _mm512_mask_blend_ps(is_plus, minus, plus))
-        }
-    }
-    #[inline(always)]
-    unsafe fn signed_below(
-        words: Self::Words,
-        plus: __m512,
-        minus: __m512,
-        place: Self::Words,
-        end: Self::Words,
-    ) -> __m512 {
-        // SAFETY: the contract of the trait.
-        unsafe {
-            let is_plus = _mm512_cmplt_epi32_mask(words, Self::splat(bound(PLUS_BELOW)));
-            let is_inside = _mm512_cmplt_epi32_mask(place, end);
-            let is_any = _mm512_mask_cmplt_epi32_mask(is_inside, words, Self::splat(bound(MINUS_BELOW)));
             _mm512_maskz_mov_ps(is_any, _mm512_mask_blend_ps(is_plus, minus, plus))
         }
     }
@@ -463,17 +438,6 @@ mod tests {
                 word if word < bound(MINUS_BELOW) as i32 => minus[lane],
                 _ => 0.0,
             })
-        }
-        unsafe fn signed_below(
-            words: [u32; N],
-            plus: [f32; N],
-            minus: [f32; N],
-            place: [u32; N],
-            end: [u32; N],
-        ) -> [f32; N] {
-            // SAFETY: no instruction here needs a feature.
-            let all = unsafe { Self::signed(words, plus, minus) };
-            std::array::from_fn(|lane| if (place[lane] as i32) < end[lane] as i32 { all[lane] } else { 0.0 })
         }
     }
 
