@@ -205,12 +205,8 @@ mod tests {
         for start in 1..9 {
             let exec = Exec::serial(SimdLevel::detected());
             let moved = sum_abs(&exec, &values[start..]).unwrap();
-<<<<<<< HEAD
-            let fresh = sum_abs(&exec, &values[start..]).unwrap();
-=======
             let copy = values[start..].to_vec();
             let fresh = sum_abs(&exec, &copy).unwrap();
->>>>>>> 47dd939929466116c415e6f149f05fccb02ad034
             assert_eq!(moved.to_bits(), fresh.to_bits());
         }
     }
