@@ -1,8 +1,8 @@
 """The calls that the contract is checked on: a new call is one more line in a table here.
 
-`ARRAY_ARGUMENTS` for the arrays that are read or changed, `OUT_ARGUMENTS` for those that are filled, `SCALAR_ARGUMENTS`
-for everything else, `LONG_CALLS` for what must leave the interpreter to others, `OBJECTS` for what pickles. The tests
-beside this file hold each promise for every line.
+`ARRAY_ARGUMENTS` for the arrays that are read or changed, `OUT_ARGUMENTS` for those that are filled,
+`SCALAR_ARGUMENTS` for everything else, `LONG_CALLS` for what Ctrl-C must stop, `OBJECTS` for what pickles. The
+tests beside this file hold each promise for every line.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ def values(size: int = SIZE, dtype: str = "float32") -> NDArray[Any]:
     if dtype == "int8":
         return np.sign(np.round(normal)).astype(np.int8)
     return normal
+
+
+def buffer(array: Any) -> memoryview:
+    """The memory of an array, as an object that is none."""
+    return memoryview(array)
 
 
 def outcome(result: Any) -> Any:
