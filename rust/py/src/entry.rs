@@ -1,9 +1,8 @@
 //! Entries into a network, their runs, and what runs are fed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyTuple};
 use tritter_core::base::error::{Error, Result};
 use tritter_core::engine::entry::{Entry as CoreEntry, Packed, Workspace};
@@ -14,7 +13,7 @@ use crate::arrays::{read, read_integers, to_array};
 use crate::errors::raise;
 use crate::network::Network;
 use crate::parameters::{Parameters, describe};
-use crate::run::enter;
+use crate::run::{enter, lock};
 use crate::tape::{Shared, Value};
 
 /// The nodes that a loss and observed values need; made by `Network.entry`.
@@ -58,7 +57,9 @@ pub fn columns(argument: &str, network: &CoreNetwork, feeds: &Bound<'_, PyAny>) 
             }
             FeedKind::Index { .. } => {
                 let (values, shape) = read_integers(&name, &array)?;
-                (Column::Index(network.feed_indices(index, &values).map_err(raise)?), shape)
+                let nanoseconds = values.len() as f64;
+                let indices = enter(array.py(), nanoseconds, |_| network.feed_indices(index, &values))?;
+                (Column::Index(indices), shape)
             }
         };
         network.feed_batch(index, &column.1).map_err(raise)?;
@@ -172,7 +173,7 @@ fn _entry(network: &Bound<'_, Network>, loss: Option<usize>, observed: Vec<usize
     if loss.iter().chain(&observed).any(|&node| node >= network.network.nodes().len()) {
         return Err(raise(Error::argument("loss", "a node outside the network")));
     }
-    let entry = network.network.entry(loss, &observed).map_err(raise)?;
+    let entry = CoreEntry::new(Arc::clone(&network.network), loss, &observed).map_err(raise)?;
     Ok(Entry { shared: Arc::clone(&network.shared), entry: Arc::new(entry) })
 }
 
@@ -215,14 +216,13 @@ pub struct Run {
 }
 
 impl Run {
-    fn state(&self, py: Python<'_>) -> MutexGuard<'_, State> {
-        // Another thread may hold it in `backward`, and need the interpreter lock to finish.
-        self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    fn state(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        lock(py, &self.state)
     }
 
     fn array<'py>(&self, py: Python<'py>, node: NodeId) -> PyResult<Bound<'py, PyAny>> {
         let entry = &self.entry.get().entry;
-        let state = self.state(py);
+        let state = self.state(py)?;
         let values = self.parameters.get().with_values(py, |parameters| {
             entry
                 .value(&state.workspace, parameters, &feed_values(&self.columns), node)
@@ -280,7 +280,7 @@ impl Run {
                 value.shared.describe(value.node)
             ))));
         }
-        let mut state = self.state(py);
+        let mut state = self.state(py)?;
         let State { workspace, packed } = &mut *state;
         let feeds = feed_values(&self.columns);
         let table = self.parameters.get();
@@ -303,7 +303,7 @@ impl Run {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let batch = self.state(py).workspace.batch();
+        let batch = self.state(py)?.workspace.batch();
         let loss = match self.entry.get().entry.loss() {
             Some(_) => self.loss(py)?.to_string(),
             None => "none".into(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use tritter_core::base::error::Error;
+use tritter_core::engine::entry::Entry as CoreEntry;
 use tritter_core::engine::network::{Network as CoreNetwork, NodeId};
 
 use crate::entry::Entry;
@@ -80,7 +81,7 @@ impl Network {
         if loss.is_none() && observed.is_empty() {
             return Err(raise(Error::Tape("an entry needs a loss, or values to observe".into())));
         }
-        let entry = self.network.entry(loss, &observed).map_err(raise)?;
+        let entry = CoreEntry::new(Arc::clone(&self.network), loss, &observed).map_err(raise)?;
         Ok(Entry { shared: Arc::clone(&self.shared), entry: Arc::new(entry) })
     }
 

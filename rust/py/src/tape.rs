@@ -19,6 +19,7 @@ use crate::arrays::read;
 use crate::errors::raise;
 use crate::init::Initializer;
 use crate::network::Network;
+use crate::run::enter;
 use crate::shape::{
     axes_argument, axis_argument, dims_argument, is_sequence, items, shape_argument, shape_tuple,
 };
@@ -44,7 +45,7 @@ impl Shared {
         Arc::new(Self { id, recording: Mutex::new(recording) })
     }
 
-    /// What it is now.
+    /// What it is now. Never held over anything that may give up the interpreter lock.
     pub fn lock(&self) -> MutexGuard<'_, Recording> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,9 +111,17 @@ impl Tape {
         init: &Bound<'_, Initializer>,
         shape: &Bound<'_, PyAny>,
     ) -> PyResult<Value> {
+        let py = init.py();
         let shape = shape_argument(shape)?;
-        let mut stream = init.get().stream();
-        self.value(|tape| tape.parameter(name, &mut stream, shape))
+        let mut stream = init.get().stream(py)?;
+        // Drawn from a copy, so that a refusal leaves the stream where it was.
+        let mut drawing = stream.clone();
+        let sizes = shape.sizes(0);
+        let nanoseconds = shape.elements(0) as f64 * 40.0;
+        let values = enter(py, nanoseconds, |exec| drawing.fill(exec, &sizes))?;
+        let value = self.value(|tape| tape.parameter(name, shape, &values))?;
+        *stream = drawing;
+        Ok(value)
     }
 
     /// Record floats that every run feeds under `name`; one axis of `shape` may be `BATCH`.
@@ -408,10 +417,13 @@ impl Value {
         py: Python<'py>,
     ) -> PyResult<(Bound<'py, PyAny>, (Network, NodeId))> {
         let this = slf.get();
-        let Recording::Sealed(network) = &*this.shared.lock() else {
-            return Err(raise(Error::Tape("a value pickles once its tape is sealed".into())));
+        let network = match &*this.shared.lock() {
+            Recording::Sealed(network) => Arc::clone(network),
+            Recording::Open(_) => {
+                return Err(raise(Error::Tape("a value pickles once its tape is sealed".into())));
+            }
         };
-        let network = Network { shared: Arc::clone(&this.shared), network: Arc::clone(network) };
+        let network = Network { shared: Arc::clone(&this.shared), network };
         let rebuild = py.import("tritter_accel._core")?.getattr("_value")?;
         Ok((rebuild, (network, this.node)))
     }
