@@ -1,7 +1,7 @@
 """Every Python block of README.md and docs/*.md runs as it stands, and prints what is shown beneath it.
 
-The blocks of a file run in order and in one namespace, as a reader would type them, in an empty directory. A ``text``
-block right after a ``python`` block is what that block prints; without one, what it prints is not looked at.
+The blocks of a file run in order and in one namespace, as a reader would type them, in an empty directory. A
+``text`` block right after a ``python`` block is what that block prints; without one, it may print anything.
 """
 
 from __future__ import annotations
