@@ -51,6 +51,7 @@ def run(document: Path, text: str) -> None:
             assert printed.getvalue() == block.shown, f"{document.name}, the block of line {block.line}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 def test_the_blocks_run_and_print_what_is_shown(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
