@@ -300,6 +300,10 @@ impl Parameters {
         self.combine(py, other, |a, b| a / b)
     }
 
+    fn __rtruediv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        self.combine(py, other, |a, b| b / a)
+    }
+
     fn __neg__(&self, py: Python<'_>) -> PyResult<Self> {
         let zero = 0.0_f32.into_pyobject(py)?;
         self.combine(py, zero.as_any(), |a, _| -a)

@@ -215,7 +215,7 @@ impl Entry {
                 if let Some(down) = inputs.get(0) {
                     let result = value(node)?;
                     lines(&sizes[node], *axis, [result, up], down, |[p, u], down| {
-                        let dot = p.iter().zip(u).fold(0.0_f32, |sum, (p, u)| p.mul_add(*u, sum));
+                        let dot = axes::dot(level, p, u);
                         update(level, down, [p, u], |d, [p, u]| p.mul_add(u - dot, d));
                     });
                 }

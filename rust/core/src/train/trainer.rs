@@ -154,6 +154,12 @@ impl Trainer {
                 let feeds = samples.feeds(start + shard.start, shard.rows);
                 entry.forward(exec, &mut shard.workspace, parameters, packed, &feeds)?;
                 let mass = shard.workspace.mass();
+                if mass == 0.0 {
+                    // Rows without weight say nothing, and their mean would be 0 / 0.
+                    leaf.fill(0.0);
+                    shard.loss = 0.0;
+                    return Ok(());
+                }
                 entry.backward(exec, &mut shard.workspace, parameters, packed, &feeds, mass, leaf)?;
                 let loss = entry.loss().map(|loss| entry.value(&shard.workspace, parameters, &feeds, loss));
                 let loss = loss.transpose()?.map_or(f32::NAN, |value| value[0]);
@@ -177,6 +183,9 @@ impl Trainer {
         }
         tree::add_leaves(exec, leaves, elements)?;
         let total = tree::sum(shards.iter().map(|shard| f64::from(shard.workspace.mass())).collect());
+        if total == 0.0 {
+            return Err(Error::argument("data", format!("the batch of step {step} has no mass")));
+        }
         let loss = tree::sum(shards.iter().map(|shard| shard.loss).collect()) / total;
         let (level, mass, momentum) = (exec.level(), total as f32, settings.momentum);
         let gradient = &leaves[..elements];

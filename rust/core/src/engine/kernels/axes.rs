@@ -115,7 +115,20 @@ impl Kernel for AddScaled<'_> {
     }
 }
 
-/// `out += scale * sum over the marked axes of x`; `out` has the other axes. Rows are added in C order.
+struct AddRow<'a>(&'a mut [f64], &'a [f32]);
+
+impl Kernel for AddRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (sum, x) in self.0.iter_mut().zip(self.1) {
+            *sum += f64::from(*x);
+        }
+    }
+}
+
+/// `out += scale * sum over the marked axes of x`; `out` has the other axes. Rows are added in C order, in f64.
 pub fn add_sums(
     level: SimdLevel,
     x: &[f32],
@@ -132,14 +145,45 @@ pub fn add_sums(
     if inner == 0 {
         return;
     }
+    let mut sums = vec![0.0_f64; out.len()];
     for_each_row(&axes, |full, kept| {
         let row = &x[full..full + inner];
         if inner_marked {
-            out[kept] = level.run(RowSum(row)).mul_add(scale, out[kept]);
+            sums[kept] += f64::from(level.run(RowSum(row)));
         } else {
-            level.run(AddScaled(&mut out[kept..kept + inner], row, scale));
+            level.run(AddRow(&mut sums[kept..kept + inner], row));
         }
     });
+    for (out, &sum) in out.iter_mut().zip(&sums) {
+        *out += scale * sum as f32;
+    }
+}
+
+struct Dot<'a>(&'a [f32], &'a [f32]);
+
+impl Kernel for Dot<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run(self) -> f32 {
+        let mut lanes = [0.0_f32; LANES];
+        let (a, a_rest) = self.0.as_chunks::<LANES>();
+        let (b, b_rest) = self.1.as_chunks::<LANES>();
+        for (a, b) in a.iter().zip(b) {
+            for lane in 0..LANES {
+                lanes[lane] = a[lane].mul_add(b[lane], lanes[lane]);
+            }
+        }
+        for (lane, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
+            lanes[lane] = a.mul_add(*b, lanes[lane]);
+        }
+        pairwise(lanes)
+    }
+}
+
+/// The inner product of two rows: element i goes to lane i mod 16, lanes are combined pairwise.
+pub fn dot(level: SimdLevel, a: &[f32], b: &[f32]) -> f32 {
+    level.run(Dot(a, b))
 }
 
 /// `out = x` (or `out += scale * x`) repeated along the marked axes; `x` has the other axes.
@@ -258,6 +302,12 @@ mod tests {
         let mut sum = [0.0];
         add_sums(SimdLevel::detected(), &ones, &[ones.len()], |_| true, 1.0, &mut sum);
         assert_eq!(sum, [20_000_000.0]);
+        let mut columns = [0.0];
+        add_sums(SimdLevel::detected(), &ones, &[ones.len(), 1, 1], |axis| axis == 0, 1.0, &mut columns);
+        assert_eq!(columns, [20_000_000.0]);
+        let mut pairs = [0.0; 2];
+        add_sums(SimdLevel::detected(), &ones, &[ones.len() / 2, 2], |axis| axis == 0, 2.0, &mut pairs);
+        assert_eq!(pairs, [20_000_000.0; 2]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Matrix products in a stated order.
 //!
 //! Every element of the result is one chain of fused multiply-adds over the inner index, ascending, from zero; the
-//! chain is then stored, or added to what was there. How rows and columns are blocked never shows.
+//! chain is then added to zero, or to what was there. How rows and columns are blocked never shows.
 //!
 //! The right operand is packed into panels of [`PANEL`] columns (the last one filled up with zeros), so that the inner
 //! loop reads one row of a panel and broadcasts one element of each of the rows it works on:
@@ -196,7 +196,7 @@ fn store<const R: usize>(
             let mut whole = [0.0_f32; PANEL];
             whole.copy_from_slice(&sums[r]);
             for (out, sum) in out[start..start + width].iter_mut().zip(whole) {
-                *out = if accumulate { *out + sum } else { sum };
+                *out = if accumulate { *out } else { 0.0 } + sum;
             }
         }
     }
@@ -329,6 +329,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_chain_that_ends_in_minus_zero_looks_the_same_in_every_column() {
+        let mut panels = vec![0.0; panels_len(1, 17)];
+        pack(SimdLevel::detected(), &[-1e-30; 17], 1, 17, &mut panels);
+        let (left, mut out) = (Left { matrix: &[1e-30], transposed: false }, vec![1.0; 17]);
+        let sizes = Sizes { rows: 1, depth: 1, columns: 17 };
+        multiply(&Exec::serial(SimdLevel::detected()), left, &panels, sizes, &mut out, false).unwrap();
+        assert!(out.iter().all(|value| value.to_bits() == 0));
     }
 
     #[test]
