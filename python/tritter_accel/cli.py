@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import __version__, get_num_threads, set_num_threads, simd_level
-from .corpus import Corpus, Samples
+from .corpus import Corpus
 from .engine import Parameters
 from .exceptions import CorpusError
 from .names_network import NamesNetwork, Seeds
@@ -87,21 +87,37 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="tritter-accel", description="Seeded gradient compression and reproducible training.")
+    parser = _Parser(
+        prog="tritter-accel", description="Seeded gradient compression and reproducible training."
+    )
     parser.add_argument("--version", action="version", version=f"tritter-accel {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    train = commands.add_parser("train", help="train the names network", description="Train the names network.")
-    train.add_argument("--corpus", type=Path, metavar="FILE", help="words, one a line (default: 10,000 US names)")
+    train = commands.add_parser(
+        "train", help="train the names network", description="Train the names network."
+    )
+    train.add_argument(
+        "--corpus", type=Path, metavar="FILE", help="words, one a line (default: 10,000 US names)"
+    )
     train.add_argument("--steps", type=_whole(0), default=5000, help="steps to make (default: %(default)s)")
-    train.add_argument("--batch-size", type=_whole(1), default=64, help="samples a step (default: %(default)s)")
+    train.add_argument(
+        "--batch-size", type=_whole(1), default=64, help="samples a step (default: %(default)s)"
+    )
     train.add_argument("--shards", type=_whole(1), default=8, help="parts of a batch (default: %(default)s)")
-    train.add_argument("--threads", type=_whole(1), help="threads; results do not depend on it (default: all cores)")
+    train.add_argument(
+        "--threads", type=_whole(1), help="threads; results do not depend on it (default: all cores)"
+    )
     train.add_argument("--lr", type=_rate, default=0.1, help="learning rate (default: %(default)s)")
     train.add_argument(
-        "--lr-drop-at", type=_whole(0), default=4000, metavar="STEP", help="step from which the rate is a tenth (default: %(default)s)"
+        "--lr-drop-at",
+        type=_whole(0),
+        default=4000,
+        metavar="STEP",
+        help="step from which the rate is a tenth (default: %(default)s)",
     )
-    train.add_argument("--momentum", type=_fraction, default=0.0, help="momentum, 0 <= x < 1 (default: %(default)s)")
+    train.add_argument(
+        "--momentum", type=_fraction, default=0.0, help="momentum, 0 <= x < 1 (default: %(default)s)"
+    )
     train.add_argument(
         "--seed",
         type=_whole(0, 2**64 - 1),
@@ -117,7 +133,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--plot", type=Path, metavar="FILE.png", help="write a plot of the losses")
     train.add_argument("--json", type=Path, metavar="FILE", help="write a record of the run")
-    train.add_argument("--samples", type=_whole(0), default=10, metavar="N", help="names to sample (default: %(default)s)")
+    train.add_argument(
+        "--samples", type=_whole(0), default=10, metavar="N", help="names to sample (default: %(default)s)"
+    )
     train.add_argument("--quiet", action="store_true", help="print the sampled names and nothing else")
     train.set_defaults(run=_train)
 
@@ -141,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader of the output has gone; there is nobody left to tell.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 1
     return 0
 
@@ -217,7 +235,9 @@ def _train(options: argparse.Namespace) -> None:
     say(f"{options.steps:,} steps in {seconds:.2f} s, {rate:,.0f} steps/s")
     say(f"nodes on the tape: {network.network.nodes} before and after")
     dense = 4 * parameters
-    say(f"exchange: none, all {options.shards} shards in one process: 0 bytes a step (float32 gradient: {dense:,})")
+    say(
+        f"exchange: none, all {options.shards} shards in one process: 0 bytes a step (float32 gradient: {dense:,})"
+    )
 
     ends, means = _windows(losses)
     lines = {"uniform": uniform, "bigram limit": limit}

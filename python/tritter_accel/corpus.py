@@ -124,7 +124,7 @@ class Corpus:
         return Samples(np.array(contexts, dtype=np.int64).reshape(shape), np.array(targets, dtype=np.int64))
 
     def split(self, fraction: float, seed: int) -> tuple[Corpus, Corpus]:
-        """This corpus without ``round(fraction * words)`` of its words, and one of those, over the same alphabet."""
+        """The corpus without ``round(fraction * words)`` of its words, and one of those, over the same alphabet."""
         held = round(fraction * len(self.words))
         out = set(SplitMix64(seed).permutation(len(self.words))[:held].tolist())
         kept = tuple(word for index, word in enumerate(self.words) if index not in out)

@@ -5,6 +5,7 @@ The libraries for them come with the ``cli`` extra. Without it the command still
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -60,7 +61,7 @@ def progress(steps: int, *, quiet: bool) -> Iterator[Progress]:
 def chart(ends: list[int], means: list[float], lines: dict[str, float]) -> str:
     """A text chart of `means`, each of the steps up to `ends`, with level lines of given names."""
     try:
-        import plotext
+        plotext: Any = importlib.import_module("plotext")  # has no types
     except ImportError:
         return f"(no chart: {INSTALL})"
     plotext.clear_figure()
@@ -73,10 +74,11 @@ def chart(ends: list[int], means: list[float], lines: dict[str, float]) -> str:
     return str(plotext.uncolorize(plotext.build()))
 
 
-def plot(path: Path, losses: list[float], ends: list[int], means: list[float], lines: dict[str, float]) -> None:
+def plot(
+    path: Path, losses: list[float], ends: list[int], means: list[float], lines: dict[str, float]
+) -> None:
     """Write a PNG of every loss, the means and the level lines."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ReportError(f"--plot needs matplotlib: {INSTALL}") from error
@@ -89,13 +91,15 @@ def plot(path: Path, losses: list[float], ends: list[int], means: list[float], l
     axes.set(xlabel="step", ylabel="cross entropy (nats)", title="names network")
     axes.legend()
     with _replaced(path) as beside:
-        FigureCanvasAgg(figure).print_png(beside)
+        figure.savefig(beside, format="png")
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a record; numbers that are not finite become null, since JSON has none."""
     with _replaced(path) as beside:
-        Path(beside).write_text(json.dumps(_finite(record), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        Path(beside).write_text(
+            json.dumps(_finite(record), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def _finite(value: Any) -> Any:
