@@ -76,7 +76,9 @@ def names() -> Iterator[Row]:
         ta.set_num_threads(count)
         pairs = [(numpy_names.run(5000)[0], ours()) for _ in range(3)]
         peer, own = (min(times) for times in zip(*pairs, strict=True))
-        yield Row(f"names network, 5,000 steps, {count} thread{'s'[:count > 1]}", "NumPy, full batch", peer, own)
+        yield Row(
+            f"names network, 5,000 steps, {count} thread{'s'[: count > 1]}", "NumPy, full batch", peer, own
+        )
         if count == threads:
             break
     ta.set_num_threads(threads)
@@ -85,6 +87,7 @@ def names() -> Iterator[Row]:
 def dense() -> Iterator[Row]:
     """The dense projection on one thread against the plain loop over rand_chacha, and against scikit-learn."""
     import numpy as np
+
     import tritter_accel as ta
 
     level = ta.simd_level()
@@ -95,13 +98,17 @@ def dense() -> Iterator[Row]:
     for direction in ("compress", "decompress"):
         for k in (100, 999, 1000):
             seconds = [
-                json.loads((target / "criterion" / f"dense {direction}" / name / str(k) / "new/estimates.json").read_text())[
-                    "median"
-                ]["point_estimate"]
+                json.loads(
+                    (
+                        target / "criterion" / f"dense {direction}" / name / str(k) / "new/estimates.json"
+                    ).read_text()
+                )["median"]["point_estimate"]
                 / 1e9
                 for name in ("plain loop", level)
             ]
-            yield Row(f"dense {direction}, 2^24 entries, k = {k}, {level}", "plain loop, rand_chacha", *seconds)
+            yield Row(
+                f"dense {direction}, 2^24 entries, k = {k}, {level}", "plain loop, rand_chacha", *seconds
+            )
 
     from sklearn.random_projection import SparseRandomProjection
 
@@ -112,7 +119,9 @@ def dense() -> Iterator[Row]:
     ours = best(lambda: compressor.compress(gradient), 3)
     projection = SparseRandomProjection(n_components=k, density=0.32, random_state=0)
     peer = best(lambda: projection.fit_transform(gradient[None, :]), 2)
-    yield Row("dense compress, n = 100,000, k = 1,000, 1 thread", "scikit-learn SparseRandomProjection", peer, ours)
+    yield Row(
+        "dense compress, n = 100,000, k = 1,000, 1 thread", "scikit-learn SparseRandomProjection", peer, ours
+    )
 
 
 def imports() -> Iterator[Row]:
@@ -132,7 +141,9 @@ GROUPS = {"names": names, "dense": dense, "import": imports}
 def main() -> None:
     """Run the groups, print their rows, and write the table when all of them ran."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n")[0])
-    parser.add_argument("group", nargs="*", choices=[[], *GROUPS], help="default: all, and the table is written")
+    parser.add_argument(
+        "group", nargs="*", choices=[[], *GROUPS], help="default: all, and the table is written"
+    )
     chosen = parser.parse_args().group or list(GROUPS)
     # Both settings slow down a current OpenBLAS, and were made for old ones: the peer is not to be weakened.
     if os.environ.keys() & {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"}:
@@ -147,9 +158,11 @@ def main() -> None:
             print(rows[-1], flush=True)
     if set(chosen) == set(GROUPS):
         import numpy as np
+
         import tritter_accel as ta
 
-        machine = f"{os.cpu_count()} cores, {ta.simd_level()}, Python {platform.python_version()}, NumPy {np.__version__}"
+        versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
+        machine = f"{os.cpu_count()} cores, {ta.simd_level()}, {versions}"
         text = TABLE.read_text(encoding="utf-8")
         before, after = text.split(BEGIN)[0], text.split(END)[1]
         table = "\n".join([BEGIN, f"Machine: {machine}.", "", *header, *rows, END])

@@ -9,16 +9,75 @@ from __future__ import annotations
 
 from . import compression, engine, exceptions, init, mixed_precision, nn, random, train
 from ._core import __version__, get_num_threads, set_num_threads, simd_level
-from .compression import *  # noqa: F403
-from .engine import *  # noqa: F403
-from .exceptions import *  # noqa: F403
+from .compression import (
+    CompressedGradient,
+    GradientAccumulator,
+    GradientCompressor,
+    TernaryCompressedGradient,
+    TrainingConfig,
+    clip_gradients,
+    gradient_norm,
+)
+from .engine import (
+    BATCH,
+    BatchAxis,
+    Entry,
+    Network,
+    Parameters,
+    Run,
+    Tape,
+    Value,
+)
+from .exceptions import (
+    AllocationError,
+    ArgumentError,
+    ArgumentTypeError,
+    ArrayError,
+    CorpusError,
+    DimensionMismatchError,
+    InternalError,
+    InvalidRatioError,
+    NonFiniteError,
+    SeedMismatchError,
+    ShapeError,
+    TapeError,
+    TrainingError,
+)
 
 __all__ = [
+    "BATCH",
+    "AllocationError",
+    "ArgumentError",
+    "ArgumentTypeError",
+    "ArrayError",
+    "BatchAxis",
+    "CompressedGradient",
+    "CorpusError",
+    "DimensionMismatchError",
+    "Entry",
+    "GradientAccumulator",
+    "GradientCompressor",
+    "InternalError",
+    "InvalidRatioError",
+    "Network",
+    "NonFiniteError",
+    "Parameters",
+    "Run",
+    "SeedMismatchError",
+    "ShapeError",
+    "Tape",
+    "TapeError",
+    "TernaryCompressedGradient",
+    "TrainingConfig",
+    "TrainingError",
+    "Value",
     "__version__",
+    "clip_gradients",
     "compression",
     "engine",
     "exceptions",
     "get_num_threads",
+    "gradient_norm",
     "init",
     "mixed_precision",
     "nn",
@@ -27,6 +86,3 @@ __all__ = [
     "simd_level",
     "train",
 ]
-__all__ += compression.__all__
-__all__ += engine.__all__
-__all__ += exceptions.__all__

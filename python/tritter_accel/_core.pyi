@@ -1,10 +1,46 @@
 """Types of the native module. Its names are public through the package's modules."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self, SupportsFloat, SupportsIndex, TypeAlias, final
+from typing import Any, ClassVar, Literal, Never, Self, SupportsFloat, SupportsIndex, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+__all__ = [
+    "BATCH",
+    "BatchAxis",
+    "CompressedGradient",
+    "Entry",
+    "GradientAccumulator",
+    "GradientCompressor",
+    "Initializer",
+    "LossScaler",
+    "Network",
+    "Parameters",
+    "Run",
+    "SplitMix64",
+    "Tape",
+    "TernaryCompressedGradient",
+    "Trainer",
+    "TrainingConfig",
+    "Value",
+    "__version__",
+    "_entry",
+    "_network",
+    "_value",
+    "bf16_to_f32",
+    "clip_gradients",
+    "convert_from_bf16",
+    "convert_to_bf16",
+    "cross_entropy",
+    "f32_to_bf16",
+    "get_num_threads",
+    "gradient_norm",
+    "has_nan_or_inf",
+    "safe_clip",
+    "set_num_threads",
+    "simd_level",
+]
 
 __version__: str
 
@@ -71,7 +107,7 @@ class Value:
     def __truediv__(self, other: Value | _Number, /) -> Value: ...
     def __rtruediv__(self, other: Value | _Number, /) -> Value: ...
     def __matmul__(self, other: Value, /) -> Value: ...
-    def __rmatmul__(self, other: Value, /) -> Value: ...
+    def __rmatmul__(self, other: Never, /) -> Never: ...  # arrays are recorded by tape.constant first
     def __neg__(self) -> Value: ...
     def matmul(self, other: Value) -> Value: ...
     def tanh(self) -> Value: ...
@@ -89,6 +125,10 @@ class Value:
     def log_softmax(self, axis: SupportsIndex | None = None) -> Value: ...
     def logsumexp(self, axis: SupportsIndex | None = None, keepdims: bool = False) -> Value: ...
 
+# What pickled values, networks and entries are rebuilt by.
+def _value(network: Network, node: int) -> Value: ...
+def _network(id: int, bytes: bytes) -> Network: ...  # noqa: A002 - names of the native function
+def _entry(network: Network, loss: int | None, observed: Sequence[int]) -> Entry: ...
 def cross_entropy(logits: Value, targets: Value, mass: Value | None = None) -> Value: ...
 
 @final
@@ -130,7 +170,7 @@ class Parameters:
     def __mul__(self, other: Parameters | _Number, /) -> Parameters: ...
     def __rmul__(self, other: Parameters | _Number, /) -> Parameters: ...
     def __truediv__(self, other: Parameters | _Number, /) -> Parameters: ...
-    def __rtruediv__(self, other: Parameters | _Number, /) -> Parameters: ...
+    def __rtruediv__(self, other: Never, /) -> Never: ...  # nothing divides by a table
     def __neg__(self) -> Parameters: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
@@ -181,6 +221,7 @@ class Trainer:
     def parameters(self) -> Parameters: ...
     @property
     def step(self) -> int: ...
+
 # bf16
 
 def f32_to_bf16(x: SupportsFloat) -> int: ...

@@ -6,6 +6,7 @@ the end of a word and fills windows before its start; the letters follow in the 
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -85,21 +86,34 @@ class Corpus:
     def read(cls, path: str | Path) -> Corpus:
         """The words of a UTF-8 text file, one a line.
 
-        Space around a word and blank lines are passed over; any other character is a letter.
+        Space around a word and blank lines are passed over; any other character is a letter, but for control
+        characters, which no text has and a terminal would obey when they are sampled.
 
         Raises
         ------
         CorpusError
-            If the file cannot be read, is not UTF-8 text, or holds no word.
+            If the file cannot be read, is not UTF-8 text, holds a control character or no word.
         """
         try:
             text = Path(path).read_text(encoding="utf-8-sig")
         except OSError as error:
             raise CorpusError(f"{path}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
-            raise CorpusError(f"{path}: not UTF-8 text (byte {error.start})") from error
+            raise CorpusError(
+                f"{path}: not UTF-8 text (byte {error.start + 1} is {error.object[error.start]:#04x}); save it as UTF-8"
+            ) from error
+        except ValueError as error:
+            raise CorpusError(f"{path}: {error}") from error
         # Not splitlines(), which also cuts at characters that a word may hold.
-        words = [word for line in text.split("\n") if (word := line.strip())]
+        words = []
+        for number, line in enumerate(text.split("\n"), start=1):
+            if not (word := line.strip()):
+                continue
+            if control := next((letter for letter in word if unicodedata.category(letter) == "Cc"), None):
+                raise CorpusError(
+                    f"{path}: line {number} holds the control character {control!r}; wanted text, one word a line"
+                )
+            words.append(word)
         if not words:
             raise CorpusError(f"{path}: no words; wanted one a line")
         return cls.of(words)
@@ -124,9 +138,13 @@ class Corpus:
         return Samples(np.array(contexts, dtype=np.int64).reshape(shape), np.array(targets, dtype=np.int64))
 
     def split(self, fraction: float, seed: int) -> tuple[Corpus, Corpus]:
-        """This corpus without ``round(fraction * words)`` of its words, and one of those, over the same alphabet."""
-        held = round(fraction * len(self.words))
-        out = set(SplitMix64(seed).permutation(len(self.words))[:held].tolist())
-        kept = tuple(word for index, word in enumerate(self.words) if index not in out)
-        rest = tuple(word for index, word in enumerate(self.words) if index in out)
+        """The corpus without ``round(fraction * words)`` of its different words, and one of those.
+
+        Both keep the alphabet of the whole. A word that comes several times is on one side with all of its copies.
+        """
+        different = list(dict.fromkeys(self.words))
+        held = round(fraction * len(different))
+        out = {different[index] for index in SplitMix64(seed).permutation(len(different))[:held].tolist()}
+        kept = tuple(word for word in self.words if word not in out)
+        rest = tuple(word for word in self.words if word in out)
         return Corpus(kept, self.alphabet), Corpus(rest, self.alphabet)

@@ -5,6 +5,7 @@ Names follow the tree of layers: ``Mlp(tape, "mlp", ...)`` records ``mlp.layer0.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from ._core import Value, cross_entropy
@@ -48,7 +49,9 @@ class Linear:
     def __call__(self, rows: Value) -> Value:
         """Record the layer over `rows` of shape (rows, inputs)."""
         if len(rows.shape) != 2:
-            raise ShapeError(f"{self.name}: rows of shape {rows.shape}, wanted (rows, inputs); call .reshape(...)")
+            raise ShapeError(
+                f"{self.name}: rows of shape {rows.shape}, wanted (rows, inputs); call .reshape(...)"
+            )
         product = rows @ self.weight
         return product if self.bias is None else product + self.bias.broadcast_to(product.shape)
 
@@ -91,11 +94,13 @@ class Mlp:
             self._activation = _ACTIVATIONS[activation]
         else:
             known = ", ".join(repr(name) for name in _ACTIVATIONS)
-            raise ArgumentError(f"activation: got {activation!r}, wanted one of {known}, or a callable", "activation")
+            raise ArgumentError(
+                f"activation: got {activation!r}, wanted one of {known}, or a callable", "activation"
+            )
         self.name = name
         self.layers = [
             Linear(tape, f"{name}.layer{index}", inputs, outputs, init=init)
-            for index, (inputs, outputs) in enumerate(zip(sizes, sizes[1:], strict=False))
+            for index, (inputs, outputs) in enumerate(itertools.pairwise(sizes))
         ]
 
     def __call__(self, rows: Value) -> Value:

@@ -5,9 +5,12 @@ The libraries for them come with the ``cli`` extra. Without it the command still
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
+import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["ReportError", "chart", "plot", "progress", "write_json"]
+__all__ = ["INSTALL", "ReportError", "can_plot", "chart", "check_target", "plot", "progress", "write_json"]
 
 INSTALL = 'pip install "tritter-accel[cli]"'
 
@@ -52,7 +55,10 @@ def progress(steps: int, *, quiet: bool) -> Iterator[Progress]:
         TextColumn("loss {task.fields[loss]:.4f}"),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    # The bar would take what is printed for its own stream, standard error.
+    own_output = sys.stdout.isatty()
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, transient=True, redirect_stdout=own_output) as bar:
         task = bar.add_task("training", total=steps, loss=math.nan)
         yield lambda step, loss: bar.update(task, completed=step, loss=loss)
 
@@ -60,23 +66,51 @@ def progress(steps: int, *, quiet: bool) -> Iterator[Progress]:
 def chart(ends: list[int], means: list[float], lines: dict[str, float]) -> str:
     """A text chart of `means`, each of the steps up to `ends`, with level lines of given names."""
     try:
-        import plotext
+        plotext: Any = importlib.import_module("plotext")  # has no types
     except ImportError:
         return f"(no chart: {INSTALL})"
+    width = max(40, min(76, shutil.get_terminal_size((76, 24)).columns))
     plotext.clear_figure()
     plotext.theme("clear")
-    plotext.plot_size(76, 18)
-    plotext.plot(ends, means, marker="braille", label="mean loss of the steps")
+    plotext.plot_size(width, 18)
     for name, level in lines.items():
-        plotext.plot([0, ends[-1]], [level, level], marker="dot", label=f"{name} {level:.4f}")
+        plotext.plot([0, ends[-1]], [level, level], marker="-")
+        plotext.text(f" {name} {level:.4f} ", ends[-1], level, alignment="right")
+    if len(means) == 1:
+        plotext.scatter(ends, means, marker="*")
+    else:
+        plotext.plot(ends, means, marker="braille")
+    levels = [*means, *lines.values()]
+    margin = 0.05 * (max(levels) - min(levels)) or 1.0
+    plotext.ylim(min(levels) - margin, max(levels) + margin)
+    plotext.xlim(0, ends[-1])
+    ticks = sorted({round(part * ends[-1] / 5) for part in range(6)})
+    plotext.xticks(ticks, [str(tick) for tick in ticks])
+    plotext.title(f"mean loss of {ends[0]} steps (nats)")
     plotext.xlabel("step")
-    return str(plotext.uncolorize(plotext.build()))
+    text = "\n".join(line.rstrip() for line in str(plotext.uncolorize(plotext.build())).rstrip().split("\n"))
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return f"(no chart: the terminal's encoding is {encoding}; set PYTHONIOENCODING=utf-8)"
+    return text
 
 
-def plot(path: Path, losses: list[float], ends: list[int], means: list[float], lines: dict[str, float]) -> None:
+def can_plot() -> bool:
+    """Whether the library for plots is there, and works."""
+    try:
+        importlib.import_module("matplotlib.figure")
+    except ImportError:
+        return False
+    return True
+
+
+def plot(
+    path: Path, losses: list[float], ends: list[int], means: list[float], lines: dict[str, float]
+) -> None:
     """Write a PNG of every loss, the means and the level lines."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ReportError(f"--plot needs matplotlib: {INSTALL}") from error
@@ -89,13 +123,15 @@ def plot(path: Path, losses: list[float], ends: list[int], means: list[float], l
     axes.set(xlabel="step", ylabel="cross entropy (nats)", title="names network")
     axes.legend()
     with _replaced(path) as beside:
-        FigureCanvasAgg(figure).print_png(beside)
+        figure.savefig(beside, format="png")
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a record; numbers that are not finite become null, since JSON has none."""
     with _replaced(path) as beside:
-        Path(beside).write_text(json.dumps(_finite(record), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        Path(beside).write_text(
+            json.dumps(_finite(record), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def _finite(value: Any) -> Any:
@@ -108,23 +144,60 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def check_target(path: Path) -> None:
+    """Refuse a place that no file can be written to, before the work that it is for."""
+    try:
+        path = path.resolve()
+        if path.is_dir():
+            raise ReportError(f"{path} is a directory; wanted a file")
+        if not path.parent.is_dir():
+            raise ReportError(f"no directory {path.parent}; make it first")
+        if _is_device(path):
+            return
+        with _beside(path):
+            pass
+    except (OSError, RuntimeError) as error:
+        raise ReportError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
 @contextmanager
 def _replaced(path: Path) -> Iterator[str]:
-    """A new file beside `path`, renamed to it when the block ends well, so that no reader sees half of it."""
+    """A new file beside `path`, renamed to it when the block ends well, so that no reader sees half of it.
+
+    A link stays one. Pipes and devices are written as they are.
+    """
     try:
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
+        path = path.resolve()
+        if _is_device(path):
+            yield str(path)
+            return
+        with _beside(path) as beside:
+            yield beside
+            # mkstemp makes files private; a report is as readable as any other new file.
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(beside, 0o666 & ~mask)
+            os.replace(beside, path)
     except OSError as error:
         raise ReportError(f"{path}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[str]:
+    """An empty file in the directory of `path`, removed unless it was renamed."""
+    # Names have a length limit: the new one must not be much longer than the one it becomes.
+    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:20]}.")
+    os.close(handle)
     try:
         yield beside
-        # mkstemp makes files private; a report is as readable as any other new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(beside, 0o666 & ~mask)
-        os.replace(beside, path)
-    except OSError as error:
-        raise ReportError(f"{path}: {error.strerror or error}") from error
     finally:
-        if os.path.exists(beside):
-            os.unlink(beside)
+        Path(beside).unlink(missing_ok=True)
+
+
+def _is_device(path: Path) -> bool:
+    """Whether there is something at `path` that must not be replaced by a file."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return False
+    return not stat.S_ISREG(mode)

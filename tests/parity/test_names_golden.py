@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,12 @@ def test_the_tape_does_not_grow_while_training(trained: Trained) -> None:
     assert trained.nodes == (len(fresh.tape), fresh.network.nodes)
 
 
+def descended(
+    rate: np.float32, parameter: NDArray[np.float32], gradient: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    return parameter - rate * gradient
+
+
 def test_a_loop_written_by_hand_gives_the_bits_of_the_trainer(names: Names, data: Data) -> None:
     trainer = names.trainer(data)
     parameters = names.network.parameters()
@@ -182,7 +189,7 @@ def test_a_loop_written_by_hand_gives_the_bits_of_the_trainer(names: Names, data
         rate = 0.1 if step < 4 else 0.01
         trained_losses = trainer.run(1, rate)
         loss, gradient = shard_runs(names, parameters, shard_feeds(data, step))
-        parameters = parameters.step(gradient, lambda p, g, rate=rate: p - np.float32(rate) * g)
+        parameters = parameters.step(gradient, partial(descended, np.float32(rate)))
         assert trained_losses.tobytes() == loss.tobytes(), step
         for slot in SLOTS:
             assert trainer.parameters[slot].tobytes() == parameters[slot].tobytes(), (step, slot)

@@ -10,10 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from tritter_accel.mixed_precision import LossScaler
 
 import tritter_accel as ta
 from tritter_accel import mixed_precision
+from tritter_accel.mixed_precision import LossScaler
 
 
 def walk(scaler: LossScaler, updates: str) -> list[float]:
