@@ -1,8 +1,8 @@
 """The calls that the contract is checked on: a new call is one more line in a table here.
 
-`ARRAY_ARGUMENTS` for the arrays that are read or changed, `OUT_ARGUMENTS` for those that are filled, `SCALAR_ARGUMENTS`
-for everything else, `LONG_CALLS` for what must leave the interpreter to others, `OBJECTS` for what pickles. The tests
-beside this file hold each promise for every line.
+`ARRAY_ARGUMENTS` for the arrays that are read or changed, `OUT_ARGUMENTS` for those that are filled,
+`SCALAR_ARGUMENTS` for everything else, `LONG_CALLS` for what Ctrl-C must stop, `OBJECTS` for what pickles.
+The tests beside this file hold each promise for every line.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,11 @@ def values(size: int = SIZE, dtype: str = "float32") -> NDArray[Any]:
     if dtype == "int8":
         return np.sign(np.round(normal)).astype(np.int8)
     return normal
+
+
+def buffer(array: Any) -> memoryview:
+    """The memory of an array, as an object that is none."""
+    return memoryview(array)
 
 
 def outcome(result: Any) -> Any:
@@ -466,7 +472,7 @@ def large_calls(size: int = 300_001) -> dict[str, Callable[[], Any]]:
     calls: dict[str, Callable[[], Any]] = {}
     for row in ARRAY_ARGUMENTS:
         long = values(20_011 if "compress" in row.id else size, row.dtype)
-        calls[row.id] = lambda row=row, long=long: row.result(long.copy())
+        calls[row.id] = partial(row.result, long)
     return calls
 
 

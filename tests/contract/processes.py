@@ -13,9 +13,9 @@ VARIABLES = ("TRITTER_ACCEL_NUM_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS"
 
 
 def run_python(
-    code: str, *, timeout: float = 120, check: bool = True, **environment: str
+    code: str, environment: dict[str, str] | None = None, *, timeout: float = 120, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `code` with only those of the package's variables that are given, from the root of the repository."""
+    """Runs `code` from the root of the repository, with those of the package's variables that are given."""
     inherited = {key: value for key, value in os.environ.items() if key not in VARIABLES}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", dedent(code)],
@@ -24,7 +24,7 @@ def run_python(
         timeout=timeout,
         check=False,
         cwd=ROOT,
-        env={**inherited, "PYTHONPATH": str(ROOT), **environment},
+        env={**inherited, "PYTHONPATH": str(ROOT), **(environment or {})},
     )
     if check:
         assert done.returncode == 0, done.stderr

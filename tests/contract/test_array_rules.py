@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import tritter_accel as ta
 
-from .calls import ARRAY_ARGUMENTS, SIZE, ArrayArgument, outcome, values
+from .calls import ARRAY_ARGUMENTS, SIZE, ArrayArgument, buffer, outcome, values
 
 every_array = pytest.mark.parametrize("row", ARRAY_ARGUMENTS, ids=str)
 readers = pytest.mark.parametrize("row", [row for row in ARRAY_ARGUMENTS if not row.in_place], ids=str)
@@ -83,7 +83,7 @@ def test_the_input_is_not_changed(row: ArrayArgument) -> None:
 
 @every_array
 def test_memoryviews(row: ArrayArgument) -> None:
-    assert flat(row.result(memoryview(values(SIZE, row.dtype)))) == expected(row)
+    assert flat(row.result(buffer(values(SIZE, row.dtype)))) == expected(row)
 
 
 @every_array
@@ -94,7 +94,7 @@ def test_arrays_of_the_standard_library(row: ArrayArgument) -> None:
 
 @every_array
 def test_plain_subclasses(row: ArrayArgument) -> None:
-    class Named(np.ndarray):  # type: ignore[type-arg]
+    class Named(np.ndarray[Any, Any]):
         pass
 
     assert flat(row.result(values(SIZE, row.dtype).view(Named))) == expected(row)

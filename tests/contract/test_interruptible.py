@@ -50,7 +50,7 @@ CODE = """
 @pytest.mark.parametrize("threads", ["1", "2"])
 @pytest.mark.parametrize("name", LONG_CALLS)
 def test_an_interrupt_stops_the_call(name: str, threads: str) -> None:
-    done = run_python(CODE.format(name=name, times=2), TRITTER_ACCEL_NUM_THREADS=threads)
+    done = run_python(CODE.format(name=name, times=2), {"TRITTER_ACCEL_NUM_THREADS": threads})
     assert done.stdout.strip() == "worked"
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import tritter_accel as ta
 
-from .calls import OUT_ARGUMENTS, OutArgument, outcome
+from .calls import OUT_ARGUMENTS, OutArgument, buffer, outcome
 
 every_out = pytest.mark.parametrize("row", OUT_ARGUMENTS, ids=str)
 
@@ -39,7 +39,7 @@ def test_out_of_another_shape_and_the_same_length_is_filled_flat(row: OutArgumen
 @every_out
 def test_out_can_be_a_buffer(row: OutArgument) -> None:
     out = filled(row)
-    view = memoryview(out)
+    view = buffer(out)
     assert row.call(row.input(), view) is view
     assert outcome(out) == outcome(row.call(row.input(), None))
 
@@ -65,7 +65,7 @@ OTHERS: dict[str, Callable[[NDArray[Any]], Any]] = {
     "strided": lambda out: np.repeat(out, 2)[::2],
     "fortran": lambda out: np.asfortranarray(out.reshape(2, -1)),
     "read-only": read_only,
-    "read-only buffer": lambda out: memoryview(out).toreadonly(),
+    "read-only buffer": lambda out: buffer(out).toreadonly(),
     "list": lambda out: out.tolist(),
     "number": lambda out: 7,
     "masked": np.ma.masked_array,

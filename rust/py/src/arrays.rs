@@ -16,6 +16,7 @@ use numpy::{
     Element, IntoPyArray, PyArray1, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyReadwriteArrayDyn,
     PyUntypedArray, PyUntypedArrayMethods,
 };
+use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -265,8 +266,7 @@ fn typed<'py, T: Scalar>(
 
 fn is_masked(array: &Bound<'_, PyUntypedArray>) -> PyResult<bool> {
     let py = array.py();
-    let exact = py.import(intern!(py, "numpy"))?.getattr(intern!(py, "ndarray"))?;
-    if array.get_type().is(&exact) {
+    if array.get_type().is(PyUntypedArray::type_object(py)) {
         return Ok(false);
     }
     let masked = py.import(intern!(py, "numpy.ma"))?.getattr(intern!(py, "MaskedArray"))?;

@@ -11,7 +11,7 @@ use crate::errors::raise;
 use crate::run::enter;
 
 const NS_PER_VALUE: f64 = 0.5;
-const NS_PER_STOCHASTIC_VALUE: f64 = 2.0;
+const NS_PER_STOCHASTIC_VALUE: f64 = 4.5;
 
 /// The bits of a number as bfloat16: its float32 form, truncated.
 ///

@@ -1,12 +1,14 @@
 //! Initialisers: seeded streams that fill parameters as they are recorded.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use tritter_core::engine::init::{Distribution, Initializer as Core};
 
 use crate::arguments::{choice_argument, f64_argument, u64_argument};
 use crate::errors::raise;
+use crate::run::lock;
 
 const KINDS: [&str; 5] = ["constant", "normal", "uniform", "xavier", "kaiming"];
 
@@ -23,8 +25,8 @@ pub struct Initializer {
 
 impl Initializer {
     /// The stream, to draw from.
-    pub fn stream(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn stream(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Core>> {
+        lock(py, &self.core)
     }
 }
 
@@ -59,10 +61,10 @@ impl Initializer {
         Ok(Self { kind, value, seed, core: Mutex::new(core) })
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, (&'static str, f64, u64, u64)) {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let this = slf.get();
-        let state = this.stream().state();
-        (slf.get_type().into_any(), (this.kind, this.value, this.seed, state))
+        let state = this.stream(py)?.state();
+        (slf.get_type(), (this.kind, this.value, this.seed, state)).into_pyobject(py)
     }
 
     fn __repr__(&self) -> String {

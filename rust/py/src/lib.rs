@@ -11,6 +11,8 @@
 #![forbid(unsafe_code)]
 // Doc comments of functions and classes are docstrings, in the form Python reads.
 #![allow(clippy::doc_markdown)]
+// PyO3 hands arguments over by value, and calls methods on an object whether they look at it or not.
+#![allow(clippy::needless_pass_by_value, clippy::unused_self)]
 
 mod accumulator;
 mod arguments;
@@ -20,14 +22,17 @@ mod clip;
 mod compressed;
 mod compressor;
 mod config;
-mod engine;
+mod entry;
 mod errors;
 mod finite;
 mod init;
 mod loss_scaler;
+mod network;
 mod parameters;
 mod run;
+mod shape;
 mod splitmix;
+mod tape;
 mod threads;
 mod trainer;
 
@@ -38,8 +43,13 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     threads::register(module)?;
-    engine::register(module)?;
     module.add_class::<splitmix::SplitMix64>()?;
+    module.add_class::<init::Initializer>()?;
+    module.add_class::<parameters::Parameters>()?;
+    shape::register(module)?;
+    tape::register(module)?;
+    network::register(module)?;
+    entry::register(module)?;
     module.add_class::<trainer::Trainer>()?;
     bf16::register(module)?;
     finite::register(module)?;

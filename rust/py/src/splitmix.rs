@@ -1,14 +1,13 @@
 //! The small generator, for shuffles and sampling.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
-use tritter_core::base::memory::try_vec;
 use tritter_core::base::splitmix::SplitMix64 as Core;
 
 use crate::arguments::{u64_argument, usize_argument};
-use crate::errors::raise;
+use crate::run::{enter, lock};
 
 /// The splitmix64 stream of a seed (Steele, Lea and Flood 2014), starting at the seed itself.
 ///
@@ -22,8 +21,8 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(lock(py, &self.core)?.state())
     }
 }
 
@@ -35,8 +34,8 @@ impl SplitMix64 {
     }
 
     /// The next float64 of [0, 1): the top 53 bits of a word.
-    fn unit(&self) -> f64 {
-        self.core().unit()
+    fn unit(&self, py: Python<'_>) -> PyResult<f64> {
+        Ok(lock(py, &self.core)?.unit())
     }
 
     /// A permutation of 0..count - 1, int64, by Fisher and Yates from the top.
@@ -48,18 +47,18 @@ impl SplitMix64 {
         count: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let count = usize_argument("count", count)?;
-        let mut order: Vec<i64> = try_vec(count).map_err(raise)?;
-        order.iter_mut().enumerate().for_each(|(index, place)| *place = index as i64);
-        self.core().shuffle(&mut order);
+        let mut core = lock(py, &self.core)?;
+        let core = &mut *core;
+        let order = enter(py, count as f64 * 5.0, |exec| core.permutation(exec, count))?;
         Ok(order.into_pyarray(py))
     }
 
-    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> (Bound<'py, PyAny>, (u64,)) {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (u64,))> {
         // The state is the seed of what is left of the stream.
-        (slf.get_type().into_any(), (slf.get().core().state(),))
+        Ok((slf.get_type().into_any(), (slf.get().state(py)?,)))
     }
 
-    fn __repr__(&self) -> String {
-        format!("SplitMix64({:#x})", self.core().state())
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("SplitMix64({:#x})", self.state(py)?))
     }
 }

@@ -9,7 +9,7 @@ use tritter_core::train::data::Samples;
 use tritter_core::train::trainer::{Settings, Trainer as Core};
 
 use crate::arguments::{f32_argument, usize_argument};
-use crate::engine::{Entry, check_layout, columns};
+use crate::entry::{Entry, check_layout, columns};
 use crate::errors::raise;
 use crate::parameters::Parameters;
 use crate::run::enter;

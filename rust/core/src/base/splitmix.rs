@@ -3,6 +3,13 @@
 //! Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014. The state starts at the seed
 //! itself, without warm-up.
 
+use super::error::Result;
+use super::exec::Exec;
+use super::memory::try_vec;
+
+/// Draws between two looks at whether to stop: less than a millisecond.
+pub const DRAWS_PER_CHECK: usize = 1 << 14;
+
 /// A stream of 64-bit words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitMix64 {
@@ -39,17 +46,27 @@ impl SplitMix64 {
         ((self.unit() * len as f64) as usize).min(len.saturating_sub(1))
     }
 
-    /// Fisher-Yates from the top: position i swaps with one of 0..=i, for i from the last down to 1.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for i in (1..items.len()).rev() {
-            items.swap(i, self.below(i + 1));
+    /// The numbers 0..count in an order of Fisher and Yates: position i swaps with one of 0..=i, for i from the last
+    /// down to 1.
+    pub fn permutation(&mut self, exec: &Exec<'_>, count: usize) -> Result<Vec<i64>> {
+        let mut order: Vec<i64> = try_vec(count)?;
+        for (index, place) in order.iter_mut().enumerate() {
+            *place = index as i64;
         }
+        for i in (1..count).rev() {
+            if i.is_multiple_of(DRAWS_PER_CHECK) {
+                exec.check()?;
+            }
+            order.swap(i, self.below(i + 1));
+        }
+        Ok(order)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::SplitMix64;
+    use super::{Exec, SplitMix64};
+    use crate::base::simd::SimdLevel;
 
     #[test]
     fn words_are_those_of_the_published_generator() {
@@ -61,11 +78,13 @@ mod tests {
     }
 
     #[test]
-    fn shuffles_are_permutations() {
-        let mut items: Vec<usize> = (0..1000).collect();
-        SplitMix64::new(9).shuffle(&mut items);
-        assert_ne!(items, (0..1000).collect::<Vec<_>>());
-        items.sort_unstable();
-        assert_eq!(items, (0..1000).collect::<Vec<_>>());
+    fn permutations_hold_every_number_once() {
+        let exec = Exec::serial(SimdLevel::Scalar);
+        let mut order = SplitMix64::new(9).permutation(&exec, 1000).unwrap();
+        assert_ne!(order, (0..1000).collect::<Vec<_>>());
+        order.sort_unstable();
+        assert_eq!(order, (0..1000).collect::<Vec<_>>());
+        assert_eq!(SplitMix64::new(9).permutation(&exec, 1).unwrap(), [0]);
+        assert!(SplitMix64::new(9).permutation(&exec, 0).unwrap().is_empty());
     }
 }

@@ -79,7 +79,8 @@ pub struct Workspace {
 }
 
 impl Entry {
-    pub(super) fn new(network: Arc<Network>, loss: Option<NodeId>, observe: &[NodeId]) -> Result<Self> {
+    /// The part of `network` that `loss` and the observed nodes need.
+    pub fn new(network: Arc<Network>, loss: Option<NodeId>, observe: &[NodeId]) -> Result<Self> {
         let nodes = network.nodes();
         if let Some(loss) = loss
             && nodes[loss].shape.rank() != 0

@@ -1,7 +1,7 @@
 //! The way forward: every node of an entry in the order it was recorded.
 
 use super::entry::{Entry, Packed, Place, Workspace, resolve};
-use super::kernels::elementwise::map;
+use super::kernels::elementwise::{map, update};
 use super::kernels::matmul::{Left, Sizes, multiply, pack, panels_len};
 use super::kernels::rows::{Row, exponentials_of_rows};
 use super::kernels::{axes, matmul};
@@ -112,7 +112,7 @@ impl Entry {
                 out.fill(0.0);
                 axes::add_sums(level, input(0)?, input_sizes(0), |axis| reduced.contains(&axis), 1.0, out);
                 let count = count as f32;
-                out.iter_mut().for_each(|value| *value /= count);
+                update(level, out, [], |value, []| value / count);
             }
             Operation::Transpose(permutation) => {
                 let input = input(0)?;
@@ -134,15 +134,14 @@ impl Entry {
                     }
                 }
             }
-            Operation::Softmax(axis) => along(level, input(0)?, &sizes[node], *axis, out, |row, out, x| {
-                let _ = x;
-                out.iter_mut().for_each(|value| *value /= row.sum);
+            Operation::Softmax(axis) => along(level, input(0)?, &sizes[node], *axis, out, |row, out, _| {
+                update(level, out, [], |value, []| value / row.sum);
             }),
             Operation::LogSoftmax(axis) => {
                 along(level, input(0)?, &sizes[node], *axis, out, |row, out, x| {
-                    let logsumexp = row.logsumexp();
-                    out.iter_mut().zip(x).for_each(|(value, x)| *value = x - logsumexp);
-                })
+                    let log_sum = row.log_sum();
+                    out.iter_mut().zip(x).for_each(|(value, x)| *value = (x - row.max) - log_sum);
+                });
             }
             Operation::LogSumExp(axis) => {
                 let (_, length, inner) = around(input_sizes(0), *axis);

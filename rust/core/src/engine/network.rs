@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::Entry;
 use super::operation::Operation;
 use super::parameters::Layout;
 use super::shape::Shape;
@@ -117,11 +116,6 @@ impl Network {
             }
             _ => format!("{name} {shape}"),
         }
-    }
-
-    /// The part of the network that `loss` and the observed nodes need.
-    pub fn entry(self: &Arc<Self>, loss: Option<NodeId>, observe: &[NodeId]) -> Result<Entry> {
-        Entry::new(Arc::clone(self), loss, observe)
     }
 
     /// The batch that a feed of `sizes` brings, if it has that axis.

@@ -49,7 +49,7 @@ pub enum Operation {
     Reshape,
     /// Axis i of the result is axis `permutation[i]` of the input.
     Transpose(Vec<usize>),
-    /// Repeated along axes of length 1 and new leading axes, as NumPy does.
+    /// Repeated along axes of length 1 and new leading axes, as `NumPy` does.
     BroadcastTo,
     /// Rows of a table (rank 2) picked by a selection.
     Gather,
@@ -146,7 +146,7 @@ pub fn transpose(shape: &Shape, axes: Option<&[i64]>) -> Result<(Vec<usize>, Sha
     Ok((permutation, Shape::new(dims)?))
 }
 
-/// Checks that `from` can be repeated to `to`, as NumPy's rules say.
+/// Checks that `from` can be repeated to `to`, as `NumPy`'s rules say.
 pub fn broadcast(from: &Shape, to: &Shape) -> Result<()> {
     let fits = from.rank() <= to.rank()
         && from

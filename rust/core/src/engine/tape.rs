@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::init::Initializer;
 use super::network::{Feed, FeedKind, Network, Node, NodeId};
 use super::operation::{self, Operation};
 use super::parameters::Layout;
@@ -40,8 +39,8 @@ impl Tape {
         &self.nodes[node].operation
     }
 
-    /// A parameter of that name, with values from `init`.
-    pub fn parameter(&mut self, name: &str, init: &mut Initializer, shape: Shape) -> Result<NodeId> {
+    /// A parameter of that name with those initial values, in C order.
+    pub fn parameter(&mut self, name: &str, shape: Shape, values: &[f32]) -> Result<NodeId> {
         if name.is_empty() {
             return Err(Error::argument("name", "got '', wanted a name"));
         }
@@ -54,12 +53,11 @@ impl Tape {
             )));
         }
         let sizes = shape.sizes(0);
-        // Drawn from a copy, so that a refusal leaves the stream where it was.
-        let mut drawing = init.clone();
-        let values = drawing.fill(&sizes)?;
-        *init = drawing;
+        if shape.elements(0) != values.len() {
+            return Err(Error::DimensionMismatch { expected: shape.elements(0), actual: values.len() });
+        }
         let slot = self.layout.push(name, sizes);
-        self.initial.extend(values);
+        self.initial.extend_from_slice(values);
         Ok(self.push(Operation::Parameter(slot), vec![], shape))
     }
 

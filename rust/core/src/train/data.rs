@@ -13,6 +13,9 @@ pub enum Column {
     Index(Vec<u32>),
 }
 
+/// A column a feed of a network, each with the shape it came in.
+pub type Columns = Vec<Option<(Column, Vec<usize>)>>;
+
 /// All samples.
 #[derive(Debug, Clone)]
 pub struct Samples {
@@ -23,11 +26,7 @@ pub struct Samples {
 
 impl Samples {
     /// Takes the columns of `network`'s feeds with the shapes they came in, `needed` being those that must be there.
-    pub fn new(
-        network: &Network,
-        needed: &[usize],
-        mut columns: Vec<Option<(Column, Vec<usize>)>>,
-    ) -> Result<Self> {
+    pub fn new(network: &Network, needed: &[usize], mut columns: Columns) -> Result<Self> {
         let mut count: Option<(usize, &str)> = None;
         let mut kept = Vec::with_capacity(columns.len());
         for (index, feed) in network.feeds().iter().enumerate() {

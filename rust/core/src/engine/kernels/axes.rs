@@ -166,7 +166,9 @@ pub fn repeat(
             (None, false) => row.copy_from_slice(&x[kept..kept + inner]),
             (Some(scale), true) => {
                 let value = x[kept] * scale;
-                row.iter_mut().for_each(|out| *out += value);
+                for out in row {
+                    *out += value;
+                }
             }
             (Some(scale), false) => level.run(AddScaled(row, &x[kept..kept + inner], scale)),
         }

@@ -173,6 +173,7 @@ fn block_transposed<const R: usize>(
 
 /// Writes a block's sums to rows of `out`, or adds them, from a column on.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // constant indices keep the sums in registers
 fn store<const R: usize>(
     sums: [[f32; PANEL]; R],
     row: usize,
