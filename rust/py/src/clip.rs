@@ -53,12 +53,12 @@ pub fn clip_gradients<'py>(
     py: Python<'py>,
     gradients: &Bound<'py, PyAny>,
     max_norm: &Bound<'py, PyAny>,
-    out: Option<Bound<'py, PyAny>>,
+    out: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let limit = norm_limit("max_norm", f32_argument("max_norm", max_norm)?).map_err(raise)?;
     let input = read::<f32>("gradients", gradients)?;
     let values = input.slice();
-    let mut output = Output::<f32>::new(out.as_ref(), values.len(), &inputs(&input))?;
+    let mut output = Output::<f32>::new(out, values.len(), &inputs(&input))?;
     let clipped = output.slice_mut();
     enter(py, values.len() as f64, |exec| clip::clip_to_norm(exec, "gradients", values, limit, clipped))?;
     output.into_array(py, input.shape())

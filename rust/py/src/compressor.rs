@@ -128,14 +128,14 @@ impl GradientCompressor {
         ratio: Option<Bound<'py, PyAny>>,
         step: Argument<'py>,
         slot: Argument<'py>,
-        out: Option<Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<CompressedGradient> {
         let ratio = self.ratio(ratio)?;
         let input = read::<f32>("gradients", gradients)?;
         let values = input.slice();
         let (n, k) = (values.len(), ratio.compressed_dim(values.len()));
         let origin = self.origin(n, step, slot)?;
-        let mut output = Output::<f32>::new(out.as_ref(), k, &inputs(&input))?;
+        let mut output = Output::<f32>::new(out, k, &inputs(&input))?;
         let data = output.slice_mut();
         enter(py, nanoseconds(n, k), |exec| self.core.compress(exec, values, &origin, data))?;
         let data = output.into_array(py, &[k])?.unbind();
@@ -165,14 +165,14 @@ impl GradientCompressor {
         &self,
         py: Python<'py>,
         compressed: &Bound<'py, PyAny>,
-        out: Option<Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let compressed = instance_argument::<CompressedGradient>("compressed", compressed)?.get();
         let origin = compressed.origin();
         self.core.check_seed(origin).map_err(raise)?;
         let input = read::<f32>("data", compressed.data(py).bind(py))?;
         let (n, data) = (origin.original_dim, input.slice());
-        let mut output = Output::<f32>::new(out.as_ref(), n, &inputs(&input))?;
+        let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
         let values = output.slice_mut();
         enter(py, nanoseconds(n, data.len()), |exec| self.core.decompress(exec, data, origin, values))?;
         output.into_array(py, &[n])
@@ -210,14 +210,14 @@ impl GradientCompressor {
         ratio: Option<Bound<'py, PyAny>>,
         step: Argument<'py>,
         slot: Argument<'py>,
-        out: Option<Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<TernaryCompressedGradient> {
         let ratio = self.ratio(ratio)?;
         let input = read::<f32>("gradients", gradients)?;
         let values = input.slice();
         let (n, k) = (values.len(), ratio.compressed_dim(values.len()));
         let origin = self.origin(n, step, slot)?;
-        let mut output = Output::<i8>::new(out.as_ref(), k, &inputs(&input))?;
+        let mut output = Output::<i8>::new(out, k, &inputs(&input))?;
         let trits = output.slice_mut();
         let scale =
             enter(py, nanoseconds(n, k), |exec| self.core.compress_ternary(exec, values, &origin, trits))?;
@@ -250,14 +250,14 @@ impl GradientCompressor {
         &self,
         py: Python<'py>,
         compressed: &Bound<'py, PyAny>,
-        out: Option<Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let compressed = instance_argument::<TernaryCompressedGradient>("compressed", compressed)?.get();
         let (origin, scale) = (compressed.origin(), compressed.scale());
         self.core.check_seed(origin).map_err(raise)?;
         let input = read::<i8>("data", compressed.data(py).bind(py))?;
         let (n, trits) = (origin.original_dim, input.slice());
-        let mut output = Output::<f32>::new(out.as_ref(), n, &inputs(&input))?;
+        let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
         let values = output.slice_mut();
         enter(py, nanoseconds(n, trits.len()), |exec| {
             self.core.decompress_ternary(exec, trits, scale, origin, values)

@@ -74,7 +74,7 @@ impl TrainingConfig {
     fn new(
         default_compression_ratio: Argument<'_>,
         seed: Argument<'_>,
-        gradient_clipping: Option<Bound<'_, PyAny>>,
+        gradient_clipping: Option<&Bound<'_, PyAny>>,
         projection: Argument<'_>,
         scaling: Argument<'_>,
         quantizer_scale: Argument<'_>,
@@ -84,7 +84,7 @@ impl TrainingConfig {
             f32_argument("default_compression_ratio", ratio)
         })?;
         let seed = seed.or(default.seed(), |seed| u64_argument("seed", seed))?;
-        let limit = clipping_argument(gradient_clipping.as_ref())?;
+        let limit = clipping_argument(gradient_clipping)?;
         let projection = projection.or(default.projection(), |projection| {
             choice_argument("projection", projection, &Projection::ALL, Projection::name)
         })?;
@@ -176,8 +176,8 @@ impl TrainingConfig {
     /// -------
     /// TrainingConfig
     #[pyo3(signature = (gradient_clipping))]
-    fn with_gradient_clipping(&self, gradient_clipping: Option<Bound<'_, PyAny>>) -> PyResult<Self> {
-        let limit = clipping_argument(gradient_clipping.as_ref())?;
+    fn with_gradient_clipping(&self, gradient_clipping: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let limit = clipping_argument(gradient_clipping)?;
         Ok(Self { core: self.core.with_gradient_clipping(limit).map_err(raise)? })
     }
 
