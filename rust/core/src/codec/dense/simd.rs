@@ -216,25 +216,26 @@ unsafe fn compress_band_lanes<L: Entries<N>, const N: usize>(
         }
         // SAFETY: the features are passed on from the caller. The lanes of word t hold the columns `column` + t + 16 l
         // of the band. Lanes within the band have their places in `sums`; a group that is not wholly within reaches at
-        // most N places before or behind them, which the arrays have, and adds +0 there.
+        // most N places before or behind them, which the arrays have, and adds +0 there. `at` by itself may lie before
+        // all of them: only with a place added is it in `sums` again, so both steps are wrapping.
         unsafe {
             let words = generator.blocks::<L, N>(&counters);
             for segment in &group {
                 let column = ((segment.word / 16) as i64 - segment.lane) * 16 - segment.word as i64;
                 let value = gradients[segment.row] * scale;
                 let (plus, minus) = (L::splat_float(value), L::splat_float(-value));
-                let at = sums.as_mut_ptr().offset((column >> 4) as isize);
+                let at = sums.as_mut_ptr().wrapping_offset((column >> 4) as isize);
                 let places = &places[(column & 15) as usize..][..BLOCK_WORDS];
                 if column >= 0 && column as usize + 16 * N <= len {
                     for (&words, &place) in words.iter().zip(places) {
-                        let sum = at.add(place);
+                        let sum = at.wrapping_add(place);
                         let entries = L::signed(words, plus, minus);
                         L::store_floats(sum, L::add_floats(L::load_floats(sum), entries));
                     }
                 } else {
                     let mut first = (column as u32).wrapping_add(OFFSET);
                     for (&words, &place) in words.iter().zip(places) {
-                        let sum = at.add(place);
+                        let sum = at.wrapping_add(place);
                         let columns = L::add(lane_columns, L::splat(first));
                         let entries = L::signed_below(words, plus, minus, columns, end);
                         L::store_floats(sum, L::add_floats(L::load_floats(sum), entries));
