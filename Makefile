@@ -19,7 +19,7 @@ $(BIN)/maturin: pyproject.toml
 
 # The extras are installed with the package, so that the list lives in pyproject.toml alone.
 $(VENV)/.installed: $(BIN)/maturin $(SOURCES)
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --quiet --extras cli,test,lint
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --extras cli,test,lint
 	@touch $@
 
 dev: $(VENV)/.installed ## build the package into .venv, with its extras

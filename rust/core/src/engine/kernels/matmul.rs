@@ -261,7 +261,9 @@ pub fn multiply(
     let rows_of_a_chunk = (SPLIT_ABOVE / work_of_a_row).div_ceil(8) * 8;
     exec.for_each_chunk_mut(out, rows_of_a_chunk.max(8) * columns, |chunk, out| {
         let first_row = chunk * rows_of_a_chunk.max(8);
-        if exec.level() == SimdLevel::Avx512 {
+        // Eight neighbours of a transposed operand would make LLVM vectorise across the rows at AVX-512, with the sums
+        // gathered from the stack and scattered back at every step.
+        if exec.level() == SimdLevel::Avx512 && !left.transposed {
             exec.level().run(Multiply::<8> { left, sizes, panels, first_row, out, accumulate });
         } else {
             exec.level().run(Multiply::<4> { left, sizes, panels, first_row, out, accumulate });
