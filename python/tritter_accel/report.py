@@ -147,13 +147,13 @@ def _finite(value: Any) -> Any:
 def check_target(path: Path) -> None:
     """Refuse a place that no file can be written to, before the work that it is for."""
     try:
-        path = path.resolve()
         if path.is_dir():
             raise ReportError(f"{path} is a directory; wanted a file")
-        if not path.parent.is_dir():
-            raise ReportError(f"no directory {path.parent}; make it first")
         if _is_device(path):
             return
+        path = path.resolve()
+        if not path.parent.is_dir():
+            raise ReportError(f"no directory {path.parent}; make it first")
         with _beside(path):
             pass
     except (OSError, RuntimeError) as error:
@@ -167,10 +167,10 @@ def _replaced(path: Path) -> Iterator[str]:
     A link stays one. Pipes and devices are written as they are.
     """
     try:
-        path = path.resolve()
         if _is_device(path):
             yield str(path)
             return
+        path = path.resolve()
         with _beside(path) as beside:
             yield beside
             # mkstemp makes files private; a report is as readable as any other new file.
