@@ -249,10 +249,11 @@ unsafe fn add_row<L: Entries<N>, const N: usize>(
     // SAFETY: passed on from the caller.
     unsafe {
         let (plus, minus) = (L::splat_float(value), L::splat_float(-value));
-        let sums = sums.as_mut_ptr().offset(block);
+        // By itself it may lie before all sums: only with a place added is it among them again.
+        let first = sums.as_mut_ptr().wrapping_offset(block);
         let places = &places[inside..inside + BLOCK_WORDS];
         for t in 0..BLOCK_WORDS {
-            let sum = sums.add(places[t]);
+            let sum = first.wrapping_add(places[t]);
             L::store_floats(sum, L::add_floats(L::load_floats(sum), L::signed(words[t], plus, minus)));
         }
     }
