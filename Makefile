@@ -7,7 +7,7 @@ SOURCES := $(shell find rust python -name '*.rs' -o -name '*.py' -o -name '*.pyi
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help dev train test test-all test-rust lint bench wheel exhaustive clean
+.PHONY: help dev train test test-all test-rust test-torch lint bench wheel exhaustive clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -33,9 +33,11 @@ test-rust:
 test: $(VENV)/.installed test-rust ## Rust tests, then pytest
 	$(BIN)/python -m pytest -q
 
-test-all: test ## the same with the tests that need torch
-	$(BIN)/pip install --quiet torch
-	$(BIN)/python -m pytest -q tests/contract
+test-torch: $(VENV)/.installed ## the tests that need torch or jax, which make test skips
+	$(BIN)/pip install --quiet torch jax
+	$(BIN)/python -m pytest -q tests/contract/test_array_rules.py
+
+test-all: test test-torch ## both
 
 exhaustive: $(VENV)/.installed ## tests over all 2^32 floats (about an hour)
 	cargo test --release -p tritter-core --quiet -- --ignored
