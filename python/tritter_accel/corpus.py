@@ -125,17 +125,17 @@ class Corpus:
 
     def samples(self) -> Samples:
         """The samples of all words, in order."""
-        token = {letter: index + 1 for index, letter in enumerate(self.alphabet)}
-        contexts: list[tuple[int, ...]] = []
-        targets: list[int] = []
-        for word in self.words:
-            window: tuple[int, ...] = (0,) * WINDOW
-            for next_token in [*(token[letter] for letter in word), 0]:
-                contexts.append(window)
-                targets.append(next_token)
-                window = (*window[1:], next_token)
-        shape = (len(targets), WINDOW)
-        return Samples(np.array(contexts, dtype=np.int64).reshape(shape), np.array(targets, dtype=np.int64))
+        tokens = np.searchsorted(_code_points(self.alphabet), _code_points(self.words)) + 1
+        lengths = np.array([len(word) for word in self.words], dtype=np.int64)
+        # The letters of all words, a 0 behind each word.
+        targets = np.insert(tokens, np.cumsum(lengths), 0)
+        starts = np.cumsum(lengths + 1) - (lengths + 1)
+        place = np.arange(len(targets)) - np.repeat(starts, lengths + 1)
+        contexts = np.zeros((len(targets), WINDOW), dtype=np.int64)
+        for back in range(1, WINDOW + 1):
+            contexts[back:, -back] = targets[:-back]
+            contexts[place < back, -back] = 0
+        return Samples(contexts, targets)
 
     def split(self, fraction: float, seed: int) -> tuple[Corpus, Corpus]:
         """The corpus without ``round(fraction * words)`` of its different words, and one of those.
@@ -148,3 +148,7 @@ class Corpus:
         kept = tuple(word for word in self.words if word not in out)
         rest = tuple(word for word in self.words if word in out)
         return Corpus(kept, self.alphabet), Corpus(rest, self.alphabet)
+
+
+def _code_points(texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+    return np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4")

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tritter_accel.corpus import Corpus
@@ -180,3 +181,16 @@ def test_the_embedded_corpus_is_the_one_named_in_its_note() -> None:
     assert samples.bigram_limit(corpus.vocabulary) == pytest.approx(
         bigram_limit(list(corpus.words)), abs=1e-12
     )
+
+
+@pytest.mark.parametrize("words", [[], ["a"], ["ab", "", "abcd"], ["ж😀", "é"], ["", ""]])
+def test_samples_are_windows_and_what_follows(words: list[str]) -> None:
+    corpus = Corpus.of(words)
+    expected = []
+    for word in words:
+        tokens = [0, 0, 0, *(corpus.alphabet.index(letter) + 1 for letter in word), 0]
+        expected += [(tokens[i : i + 3], tokens[i + 3]) for i in range(len(word) + 1)]
+    samples = corpus.samples()
+    assert samples.contexts.shape == (len(expected), 3)
+    assert samples.contexts.dtype == samples.targets.dtype == np.int64
+    assert list(zip(samples.contexts.tolist(), samples.targets.tolist(), strict=True)) == expected

@@ -113,7 +113,7 @@ def test_the_chart_fits_a_terminal_and_goes_down(golden: Golden) -> None:
     assert len(rows) >= 10
     assert max(map(len, lines)) <= 120
     assert {len(row) for row in rows} == {76}
-    highest = {}  # the first row, by column, that the curve is in
+    highest: dict[int, int] = {}  # the first row, by column, that the curve is in
     for height, row in enumerate(rows):
         for column, letter in enumerate(row):
             if "\u2800" < letter <= "\u28ff":
