@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ._core import Value, cross_entropy
 from .engine import Tape
-from .exceptions import ArgumentError, ShapeError
+from .exceptions import ArgumentError, ArgumentTypeError, ShapeError
 from .init import Initializer
 
 __all__ = ["Linear", "Mlp", "cross_entropy"]
@@ -48,6 +48,12 @@ class Linear:
 
     def __call__(self, rows: Value) -> Value:
         """Record the layer over `rows` of shape (rows, inputs)."""
+        if not isinstance(rows, Value):
+            came = type(rows).__name__
+            message = (
+                f"argument rows: got {came}, wanted a value of the tape; record arrays with tape.constant"
+            )
+            raise ArgumentTypeError(message, "rows")
         if len(rows.shape) != 2:
             raise ShapeError(
                 f"{self.name}: rows of shape {rows.shape}, wanted (rows, inputs); call .reshape(...)"
@@ -86,11 +92,16 @@ class Mlp:
         activation: str | Callable[[Value], Value] = "tanh",
         init: Initializer,
     ) -> None:
+        try:
+            sizes = list(sizes)
+        except TypeError:
+            message = f"argument sizes: got {type(sizes).__name__}, wanted a sequence of lengths"
+            raise ArgumentTypeError(message, "sizes") from None
         if len(sizes) < 2:
             raise ArgumentError(f"sizes: got {list(sizes)}, wanted at least two lengths", "sizes")
         if callable(activation):
             self._activation = activation
-        elif activation in _ACTIVATIONS:
+        elif isinstance(activation, str) and activation in _ACTIVATIONS:
             self._activation = _ACTIVATIONS[activation]
         else:
             known = ", ".join(repr(name) for name in _ACTIVATIONS)
