@@ -131,7 +131,6 @@ def test_what_lives_refuses_to_be_copied(make: Callable[[], Any], twin_of: Calla
         twin_of(make())
 
 
-@pytest.mark.xfail(strict=False, reason="the native module trusts the nodes of a pickled network")
 @pytest.mark.parametrize("name", ["Network", "Entry", "Value"])
 def test_pickles_that_were_damaged_are_refused(name: str) -> None:
     held = bytearray(pickle.dumps(ENGINE_OBJECTS[name][0](), 2))

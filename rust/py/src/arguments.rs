@@ -3,7 +3,7 @@
 use pyo3::PyTypeInfo;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyMapping, PyString};
 use tritter_core::base::error::Error;
 
 use crate::errors::raise;
@@ -82,6 +82,26 @@ pub fn instance_argument<'a, 'py, T: PyTypeInfo>(
             T::type_object(value.py()).name().map_or_else(|_| "another".into(), |name| name.to_string());
         wrong_type(name, value, &format!("a {class}"))
     })
+}
+
+/// A name: text that can be written as UTF-8.
+pub fn name_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let given = value.cast::<PyString>().map_err(|_| wrong_type(name, value, "a name (str)"))?;
+    let given = given.extract::<String>();
+    given.map_err(|_| raise(Error::argument(name, format!("got {}, which is not valid text", text(value)))))
+}
+
+/// Names and values: a dict, or any mapping that can be copied to one.
+pub fn mapping_argument<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    if let Ok(dict) = value.cast::<PyDict>() {
+        return Ok(dict.clone());
+    }
+    let mapping = value
+        .cast::<PyMapping>()
+        .map_err(|_| wrong_type(name, value, "a mapping of names to arrays (dict)"))?;
+    let dict = PyDict::new(value.py());
+    dict.update(mapping)?;
+    Ok(dict)
 }
 
 /// One of a set of words.

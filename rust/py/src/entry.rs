@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyTuple;
 use tritter_core::base::error::{Error, Result};
 use tritter_core::engine::entry::{Entry as CoreEntry, Packed, Workspace};
 use tritter_core::engine::network::{FeedKind, FeedValue, Network as CoreNetwork, NodeId};
 use tritter_core::train::data::{Column, Columns};
 
+use crate::arguments::{instance_argument, mapping_argument, name_argument};
 use crate::arrays::{read, read_integers, to_array};
 use crate::errors::raise;
 use crate::network::Network;
@@ -38,13 +39,10 @@ impl Entry {
 
 /// Columns for the network's feeds with their shapes, from a mapping of names to arrays.
 pub fn columns(argument: &str, network: &CoreNetwork, feeds: &Bound<'_, PyAny>) -> PyResult<Columns> {
-    let feeds = feeds.cast::<PyDict>().map_err(|_| {
-        let message = format!("got {}, wanted a dict of names and arrays", feeds.get_type());
-        raise(Error::ArgumentType { argument: argument.into(), message })
-    })?;
+    let feeds = mapping_argument(argument, feeds)?;
     let mut columns: Columns = vec![None; network.feeds().len()];
     for (name, array) in feeds {
-        let name = name.extract::<String>().unwrap_or_else(|_| name.to_string());
+        let name = name_argument(argument, &name)?;
         let Some(index) = network.feeds().iter().position(|feed| feed.name == name) else {
             let names: Vec<&str> = network.feeds().iter().map(|feed| feed.name.as_str()).collect();
             let message = format!("no feed '{name}' among {}", names.join(", "));
@@ -108,12 +106,13 @@ impl Entry {
     #[pyo3(signature = (parameters, feeds=None))]
     fn run(
         slf: &Bound<'_, Self>,
-        parameters: &Bound<'_, Parameters>,
+        parameters: &Bound<'_, PyAny>,
         feeds: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Run> {
         let py = slf.py();
         let entry = &slf.get().entry;
         let network = entry.network();
+        let parameters = instance_argument::<Parameters>("parameters", parameters)?;
         let table = parameters.get();
         check_layout(network, table)?;
         let columns = match feeds {
@@ -236,9 +235,9 @@ impl Run {
 #[pymethods]
 impl Run {
     /// The value of the loss, or of an observed value: a float32 array.
-    fn __getitem__<'py>(&self, py: Python<'py>, value: &Bound<'py, Value>) -> PyResult<Bound<'py, PyAny>> {
+    fn __getitem__<'py>(&self, py: Python<'py>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let entry = self.entry.get();
-        let value = value.get();
+        let value = instance_argument::<Value>("value", value)?.get();
         let core = &entry.entry;
         let known = core.loss().iter().chain(core.observed()).any(|&node| node == value.node);
         if value.shared.id != entry.shared.id || !known {
@@ -270,8 +269,9 @@ impl Run {
     /// Parameters
     ///     Zeros where the loss does not depend on a parameter.
     #[pyo3(signature = (loss=None))]
-    fn backward(&self, py: Python<'_>, loss: Option<&Bound<'_, Value>>) -> PyResult<Parameters> {
+    fn backward(&self, py: Python<'_>, loss: Option<&Bound<'_, PyAny>>) -> PyResult<Parameters> {
         let entry = self.entry.get();
+        let loss = loss.map(|loss| instance_argument::<Value>("loss", loss)).transpose()?;
         if let Some(value) = loss.map(Bound::get)
             && (value.shared.id != entry.shared.id || entry.entry.loss() != Some(value.node))
         {

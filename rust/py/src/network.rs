@@ -8,6 +8,7 @@ use tritter_core::base::error::Error;
 use tritter_core::engine::entry::Entry as CoreEntry;
 use tritter_core::engine::network::{Network as CoreNetwork, NodeId};
 
+use crate::arguments::instance_argument;
 use crate::entry::Entry;
 use crate::errors::raise;
 use crate::parameters::{Parameters, describe};
@@ -69,14 +70,13 @@ impl Network {
     ///     Further values that a run keeps.
     #[pyo3(signature = (loss=None, observe=None))]
     fn entry(&self, loss: Option<&Bound<'_, Value>>, observe: Option<&Bound<'_, PyAny>>) -> PyResult<Entry> {
-        let loss = loss.map(|loss| self.node_of(loss.get())).transpose()?;
+        let node = |name: &str, value: &Bound<'_, PyAny>| {
+            self.node_of(instance_argument::<Value>(name, value)?.get())
+        };
+        let loss = loss.map(|loss| node("loss", loss)).transpose()?;
         let mut observed = Vec::new();
         for value in observe.map(items).unwrap_or_default() {
-            let value = value.cast::<Value>().map_err(|_| {
-                let message = format!("got {}, wanted values of the tape", value.get_type());
-                raise(Error::ArgumentType { argument: "observe".into(), message })
-            })?;
-            observed.push(self.node_of(value.get())?);
+            observed.push(node("observe", &value)?);
         }
         if loss.is_none() && observed.is_empty() {
             return Err(raise(Error::Tape("an entry needs a loss, or values to observe".into())));
@@ -90,7 +90,8 @@ impl Network {
         let bytes = postcard::to_allocvec(this.network.as_ref())
             .map_err(|error| raise(Error::Internal(error.to_string())))?;
         let rebuild = py.import("tritter_accel._core")?.getattr("_network")?;
-        (rebuild, (this.shared.id, PyBytes::new(py, &bytes))).into_pyobject(py)
+        let checksum = crc32fast::hash(&bytes);
+        (rebuild, (this.shared.id, checksum, PyBytes::new(py, &bytes))).into_pyobject(py)
     }
 
     fn __repr__(&self) -> String {
@@ -106,9 +107,13 @@ impl Network {
 
 /// A pickled network.
 #[pyfunction]
-fn _network(id: u64, bytes: &[u8]) -> PyResult<Network> {
+fn _network(id: u64, checksum: u32, bytes: &[u8]) -> PyResult<Network> {
+    if crc32fast::hash(bytes) != checksum {
+        return Err(raise(Error::argument("bytes", "the pickled network is damaged: its checksum differs")));
+    }
     let network: CoreNetwork = postcard::from_bytes(bytes)
         .map_err(|error| raise(Error::argument("bytes", format!("not a pickled network ({error})"))))?;
+    network.validate().map_err(raise)?;
     let network = Arc::new(network);
     Ok(Network { shared: Shared::new(id, Recording::Sealed(Arc::clone(&network))), network })
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use numpy::{IntoPyArray, PyArray1, PyArrayMethods, PyUntypedArray};
 use pyo3::basic::CompareOp;
-use pyo3::exceptions::PyNotImplementedError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PySlice, PyTuple};
@@ -13,7 +12,7 @@ use tritter_core::engine::kernels::elementwise::map;
 use tritter_core::engine::parameters::Layout;
 use tritter_core::numeric::reduce;
 
-use crate::arguments::f32_argument;
+use crate::arguments::{f32_argument, instance_argument, mapping_argument, name_argument, wrong_type};
 use crate::arrays::read;
 use crate::errors::raise;
 use crate::run::enter;
@@ -111,9 +110,8 @@ impl Parameters {
                 })
             })?
         } else {
-            // Not a number either: Python then tries the other operand, and says so itself.
             if other.is_instance_of::<PyUntypedArray>() {
-                return Err(PyNotImplementedError::new_err(()));
+                return Err(wrong_type("other", other, "parameters or a number; use .map for arrays"));
             }
             let number = f32_argument("other", other)?;
             self.with_values(py, |a| {
@@ -149,14 +147,12 @@ pub fn describe(layout: &Layout) -> String {
 #[pymethods]
 impl Parameters {
     #[new]
-    fn from_arrays(py: Python<'_>, arrays: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn from_arrays(py: Python<'_>, arrays: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let arrays = mapping_argument("arrays", arrays)?;
         let mut layout = Layout::default();
         let mut flat = Vec::new();
         for (name, array) in arrays {
-            let name = name.extract::<String>().map_err(|_| {
-                let message = "its keys must be names (str)".into();
-                raise(Error::ArgumentType { argument: "arrays".into(), message })
-            })?;
+            let name = name_argument("arrays", &name)?;
             let array = read::<f32>(&name, &array)?;
             layout.push(&name, array.shape().to_vec());
             flat.extend_from_slice(array.slice());
@@ -204,8 +200,8 @@ impl Parameters {
     }
 
     /// A table of `function(array, other's array)` for every slot.
-    fn zip(&self, py: Python<'_>, other: &Bound<'_, Self>, function: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let other = other.get();
+    fn zip(&self, py: Python<'_>, other: &Bound<'_, PyAny>, function: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let other = instance_argument::<Self>("other", other)?.get();
         self.check_alike(other)?;
         self.collect(py, |slot| function.call1((self.view(py, slot)?, other.view(py, slot)?)))
     }
@@ -214,10 +210,10 @@ impl Parameters {
     fn step(
         &self,
         py: Python<'_>,
-        gradients: &Bound<'_, Self>,
+        gradients: &Bound<'_, PyAny>,
         function: &Bound<'_, PyAny>,
     ) -> PyResult<Self> {
-        self.zip(py, gradients, function)
+        self.zip(py, instance_argument::<Self>("gradients", gradients)?.as_any(), function)
     }
 
     /// Every value times `factor`.
@@ -245,9 +241,10 @@ impl Parameters {
     /// Parameters
     /// ----------
     /// arrays : dict of str to ndarray of float32
-    fn replace(&self, py: Python<'_>, arrays: &Bound<'_, PyDict>) -> PyResult<Self> {
+    fn replace(&self, py: Python<'_>, arrays: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let arrays = mapping_argument("arrays", arrays)?;
         for name in arrays.keys() {
-            self.slot(&name.extract::<String>().unwrap_or_else(|_| name.to_string()))?;
+            self.slot(&name_argument("name", &name)?)?;
         }
         self.collect(py, |slot| match arrays.get_item(self.layout.name(slot))? {
             Some(array) => Ok(array),
@@ -256,7 +253,7 @@ impl Parameters {
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, name: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let name = name.extract::<String>().unwrap_or_else(|_| name.to_string());
+        let name = name_argument("name", name)?;
         self.view(py, self.slot(&name)?)
     }
 

@@ -5,7 +5,7 @@ use pyo3::types::PyTuple;
 use tritter_core::base::error::Error;
 use tritter_core::engine::shape::{Dim, Shape};
 
-use crate::arguments::usize_argument;
+use crate::arguments::{usize_argument, wrong_type};
 use crate::errors::raise;
 
 /// The symbolic length of the batch axis; use the constant ``BATCH``.
@@ -73,10 +73,7 @@ pub fn shape_argument(value: &Bound<'_, PyAny>) -> PyResult<Shape> {
 }
 
 pub fn axis_argument(name: &str, value: &Bound<'_, PyAny>) -> PyResult<i64> {
-    value.extract::<i64>().map_err(|_| {
-        let message = format!("got {value}, wanted an axis (int)");
-        raise(Error::ArgumentType { argument: name.into(), message })
-    })
+    value.extract::<i64>().map_err(|_| wrong_type(name, value, "an axis (int)"))
 }
 
 /// Axes as NumPy takes them: none, one, or several.

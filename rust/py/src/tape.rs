@@ -5,7 +5,6 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
 use pyo3::types::{PyFloat, PyInt, PyTuple};
 use tritter_core::base::error::{Error, Result};
@@ -14,7 +13,7 @@ use tritter_core::engine::operation::Operation;
 use tritter_core::engine::shape::Shape;
 use tritter_core::engine::tape::Tape as CoreTape;
 
-use crate::arguments::{f32_argument, usize_argument};
+use crate::arguments::{bool_argument, f32_argument, instance_argument, name_argument, usize_argument};
 use crate::arrays::read;
 use crate::errors::raise;
 use crate::init::Initializer;
@@ -107,11 +106,13 @@ impl Tape {
     #[pyo3(signature = (name, init, shape))]
     fn parameter(
         &self,
-        name: &str,
-        init: &Bound<'_, Initializer>,
+        name: &Bound<'_, PyAny>,
+        init: &Bound<'_, PyAny>,
         shape: &Bound<'_, PyAny>,
     ) -> PyResult<Value> {
         let py = init.py();
+        let name = name_argument("name", name)?;
+        let init = instance_argument::<Initializer>("init", init)?;
         let shape = shape_argument(shape)?;
         let mut stream = init.get().stream(py)?;
         // Drawn from a copy, so that a refusal leaves the stream where it was.
@@ -119,29 +120,31 @@ impl Tape {
         let sizes = shape.sizes(0);
         let nanoseconds = shape.elements(0) as f64 * 40.0;
         let values = enter(py, nanoseconds, |exec| drawing.fill(exec, &sizes))?;
-        let value = self.value(|tape| tape.parameter(name, shape, &values))?;
+        let value = self.value(|tape| tape.parameter(&name, shape, &values))?;
         *stream = drawing;
         Ok(value)
     }
 
     /// Record floats that every run feeds under `name`; one axis of `shape` may be `BATCH`.
     #[pyo3(signature = (name, shape))]
-    fn input(&self, name: &str, shape: &Bound<'_, PyAny>) -> PyResult<Value> {
+    fn input(&self, name: &Bound<'_, PyAny>, shape: &Bound<'_, PyAny>) -> PyResult<Value> {
+        let name = name_argument("name", name)?;
         let shape = shape_argument(shape)?;
-        self.value(|tape| tape.input(name, shape))
+        self.value(|tape| tape.input(&name, shape))
     }
 
     /// Record whole numbers of 0 to `vocabulary` - 1 that every run feeds under `name`.
     #[pyo3(signature = (name, vocabulary, shape))]
     fn selection(
         &self,
-        name: &str,
+        name: &Bound<'_, PyAny>,
         vocabulary: &Bound<'_, PyAny>,
         shape: &Bound<'_, PyAny>,
     ) -> PyResult<Value> {
+        let name = name_argument("name", name)?;
         let vocabulary = usize_argument("vocabulary", vocabulary)?;
         let shape = shape_argument(shape)?;
-        self.value(|tape| tape.selection(name, vocabulary, shape))
+        self.value(|tape| tape.selection(&name, vocabulary, shape))
     }
 
     /// Record fixed values: a float32 array, copied.
@@ -295,15 +298,12 @@ impl Value {
     }
 
     fn __matmul__(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let Ok(other) = other.cast::<Self>() else {
-            return Err(PyNotImplementedError::new_err(()));
-        };
         self.matmul(other)
     }
 
     /// The product of two matrices, (m, k) and (k, n); also written ``a @ b``.
-    fn matmul(&self, other: &Bound<'_, Self>) -> PyResult<Self> {
-        let other = self.node_of(other.get())?;
+    fn matmul(&self, other: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let other = self.node_of(instance_argument::<Self>("other", other)?.get())?;
         self.record(|tape, node| tape.matmul(node, other))
     }
 
@@ -333,15 +333,17 @@ impl Value {
     }
 
     /// Sum over `axis` (an int, a tuple, or None for all).
-    #[pyo3(signature = (axis=None, keepdims=false))]
-    fn sum(&self, axis: Option<&Bound<'_, PyAny>>, keepdims: bool) -> PyResult<Self> {
+    #[pyo3(signature = (axis=None, keepdims=None))]
+    fn sum(&self, axis: Option<&Bound<'_, PyAny>>, keepdims: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let keepdims = keepdims.map_or(Ok(false), |keepdims| bool_argument("keepdims", keepdims))?;
         let axes = axes_argument(axis)?;
         self.record(|tape, node| tape.sum(node, axes.as_deref(), keepdims))
     }
 
     /// Mean over `axis` (an int, a tuple, or None for all).
-    #[pyo3(signature = (axis=None, keepdims=false))]
-    fn mean(&self, axis: Option<&Bound<'_, PyAny>>, keepdims: bool) -> PyResult<Self> {
+    #[pyo3(signature = (axis=None, keepdims=None))]
+    fn mean(&self, axis: Option<&Bound<'_, PyAny>>, keepdims: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let keepdims = keepdims.map_or(Ok(false), |keepdims| bool_argument("keepdims", keepdims))?;
         let axes = axes_argument(axis)?;
         self.record(|tape, node| tape.mean(node, axes.as_deref(), keepdims))
     }
@@ -380,8 +382,8 @@ impl Value {
     }
 
     /// The rows of this table that a selection picks: its shape with the columns behind.
-    fn gather(&self, selection: &Bound<'_, Self>) -> PyResult<Self> {
-        let selection = self.node_of(selection.get())?;
+    fn gather(&self, selection: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let selection = self.node_of(instance_argument::<Self>("selection", selection)?.get())?;
         self.record(|tape, node| tape.gather(node, selection))
     }
 
@@ -400,8 +402,13 @@ impl Value {
     }
 
     /// The logarithm of the sum of exponentials along `axis`.
-    #[pyo3(signature = (axis=None, keepdims=false))]
-    fn logsumexp(&self, axis: Option<&Bound<'_, PyAny>>, keepdims: bool) -> PyResult<Self> {
+    #[pyo3(signature = (axis=None, keepdims=None))]
+    fn logsumexp(
+        &self,
+        axis: Option<&Bound<'_, PyAny>>,
+        keepdims: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let keepdims = keepdims.map_or(Ok(false), |keepdims| bool_argument("keepdims", keepdims))?;
         let axis = axis.map_or(Ok(-1), |axis| axis_argument("axis", axis))?;
         self.record(|tape, node| tape.logsumexp(node, axis, keepdims))
     }
@@ -447,13 +454,14 @@ impl Value {
 #[pyfunction]
 #[pyo3(signature = (logits, targets, mass=None))]
 fn cross_entropy(
-    logits: &Bound<'_, Value>,
-    targets: &Bound<'_, Value>,
-    mass: Option<&Bound<'_, Value>>,
+    logits: &Bound<'_, PyAny>,
+    targets: &Bound<'_, PyAny>,
+    mass: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Value> {
-    let logits = logits.get();
-    let targets = logits.node_of(targets.get())?;
-    let mass = mass.map(|mass| logits.node_of(mass.get())).transpose()?;
+    let value = |name, value| instance_argument::<Value>(name, value).map(Bound::get);
+    let logits = value("logits", logits)?;
+    let targets = logits.node_of(value("targets", targets)?)?;
+    let mass = mass.map(|mass| logits.node_of(value("mass", mass)?)).transpose()?;
     logits.record(|tape, node| tape.cross_entropy(node, targets, mass))
 }
 

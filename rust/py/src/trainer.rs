@@ -8,7 +8,7 @@ use tritter_core::base::error::Error;
 use tritter_core::train::data::Samples;
 use tritter_core::train::trainer::{Settings, Trainer as Core};
 
-use crate::arguments::{f32_argument, usize_argument};
+use crate::arguments::{f32_argument, instance_argument, usize_argument};
 use crate::entry::{Entry, check_layout, columns};
 use crate::errors::raise;
 use crate::parameters::Parameters;
@@ -58,15 +58,15 @@ impl Trainer {
     #[pyo3(signature = (entry, parameters, data, *, batch_size, shards=None, momentum=None))]
     fn new(
         py: Python<'_>,
-        entry: &Bound<'_, Entry>,
-        parameters: &Bound<'_, Parameters>,
+        entry: &Bound<'_, PyAny>,
+        parameters: &Bound<'_, PyAny>,
         data: &Bound<'_, PyAny>,
         batch_size: &Bound<'_, PyAny>,
         shards: Option<&Bound<'_, PyAny>>,
         momentum: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let entry = entry.get().core();
-        let parameters = parameters.get();
+        let entry = instance_argument::<Entry>("entry", entry)?.get().core();
+        let parameters = instance_argument::<Parameters>("parameters", parameters)?.get();
         check_layout(entry.network(), parameters)?;
         let batch_size = usize_argument("batch_size", batch_size)?;
         let settings = Settings {

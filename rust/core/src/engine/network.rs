@@ -80,6 +80,27 @@ impl Network {
         Self { nodes, feeds, layout, initial, constants }
     }
 
+    /// Refuses a network, read back from bytes, whose parts do not refer to each other as a recording makes them.
+    pub fn validate(&self) -> Result<()> {
+        let known = |(index, node): (usize, &Node)| {
+            let place = match node.operation {
+                Operation::Parameter(slot) => slot < self.layout.len(),
+                Operation::Input(feed) | Operation::Selection(feed) => feed < self.feeds.len(),
+                Operation::Constant(offset) => {
+                    offset.checked_add(node.shape.elements(0)).is_some_and(|end| end <= self.constants.len())
+                }
+                _ => !node.inputs.is_empty(),
+            };
+            place && node.inputs.iter().all(|&input| input < index)
+        };
+        let whole = self.initial.len() == self.layout.elements();
+        if whole && self.nodes.iter().enumerate().all(known) {
+            Ok(())
+        } else {
+            Err(Error::argument("bytes", "not a recorded network: its parts do not fit together"))
+        }
+    }
+
     /// All nodes, in the order they were recorded.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
