@@ -333,7 +333,7 @@ impl Value {
     }
 
     /// Sum over `axis` (an int, a tuple, or None for all).
-    #[pyo3(signature = (axis=None, keepdims=None))]
+    #[pyo3(signature = (axis=None, keepdims=None), text_signature = "($self, axis=None, keepdims=False)")]
     fn sum(&self, axis: Option<&Bound<'_, PyAny>>, keepdims: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let keepdims = keepdims.map_or(Ok(false), |keepdims| bool_argument("keepdims", keepdims))?;
         let axes = axes_argument(axis)?;
@@ -341,7 +341,7 @@ impl Value {
     }
 
     /// Mean over `axis` (an int, a tuple, or None for all).
-    #[pyo3(signature = (axis=None, keepdims=None))]
+    #[pyo3(signature = (axis=None, keepdims=None), text_signature = "($self, axis=None, keepdims=False)")]
     fn mean(&self, axis: Option<&Bound<'_, PyAny>>, keepdims: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let keepdims = keepdims.map_or(Ok(false), |keepdims| bool_argument("keepdims", keepdims))?;
         let axes = axes_argument(axis)?;
@@ -387,22 +387,22 @@ impl Value {
         self.record(|tape, node| tape.gather(node, selection))
     }
 
-    /// softmax along `axis`.
+    /// softmax along `axis`, the last one if none is given.
     #[pyo3(signature = (axis=None))]
     fn softmax(&self, axis: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let axis = axis.map_or(Ok(-1), |axis| axis_argument("axis", axis))?;
         self.record(|tape, node| tape.softmax(node, axis))
     }
 
-    /// The logarithm of softmax along `axis`.
+    /// The logarithm of softmax along `axis`, the last one if none is given.
     #[pyo3(signature = (axis=None))]
     fn log_softmax(&self, axis: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let axis = axis.map_or(Ok(-1), |axis| axis_argument("axis", axis))?;
         self.record(|tape, node| tape.log_softmax(node, axis))
     }
 
-    /// The logarithm of the sum of exponentials along `axis`.
-    #[pyo3(signature = (axis=None, keepdims=None))]
+    /// The logarithm of the sum of exponentials along `axis`, the last one if none is given.
+    #[pyo3(signature = (axis=None, keepdims=None), text_signature = "($self, axis=None, keepdims=False)")]
     fn logsumexp(
         &self,
         axis: Option<&Bound<'_, PyAny>>,

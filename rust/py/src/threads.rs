@@ -7,17 +7,23 @@ use crate::arguments::usize_argument;
 use crate::errors::raise;
 use crate::run::simd_level as level_in_use;
 
+/// How many threads the package uses: the number set, or `TRITTER_ACCEL_NUM_THREADS`, `RAYON_NUM_THREADS`,
+/// `OMP_NUM_THREADS`, or the cores, whichever is given first.
 #[pyfunction]
 fn get_num_threads() -> usize {
     threads::get_num_threads()
 }
 
+/// Set how many threads the package uses from now on.
+///
+/// Results do not depend on it. `threads` is a whole number of at least 1; more than 512 count as 512.
 #[pyfunction]
 fn set_num_threads(threads: &Bound<'_, PyAny>) -> PyResult<()> {
     let threads = usize_argument("threads", threads)?;
     threads::set_num_threads(threads).map_err(raise)
 }
 
+/// The instruction set in use, "scalar", "avx2" or "avx512": what the CPU has, capped by `TRITTER_ACCEL_SIMD`.
 #[pyfunction]
 fn simd_level() -> PyResult<&'static str> {
     Ok(level_in_use().map_err(raise)?.name())

@@ -21,6 +21,9 @@ use crate::run::enter;
 /// (sum, mass) and divides once by the total mass. The parts are fixed, whatever the number of threads, and so are the
 /// bits of the result.
 ///
+/// A trainer is used by one thread at a time: while `run` is under way, another thread that asks it anything gets
+/// `TapeError`.
+///
 /// Parameters
 /// ----------
 /// entry : Entry

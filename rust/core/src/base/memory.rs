@@ -4,10 +4,15 @@ use super::error::{Error, Result};
 
 /// A vector of `len` default values, or [`Error::Memory`] when it cannot be had.
 pub fn try_vec<T: Default + Clone>(len: usize) -> Result<Vec<T>> {
-    let mut values = Vec::new();
-    values.try_reserve_exact(len).map_err(|_| Error::Memory { bytes: len.saturating_mul(size_of::<T>()) })?;
-    values.resize(len, T::default());
-    Ok(values)
+    // Asked for first, since only asking can be refused; then taken as zeroed pages, which cost nothing until they are
+    // touched.
+    let mut asked = Vec::<T>::new();
+    let refused = asked.try_reserve_exact(len).is_err();
+    drop(asked);
+    if refused {
+        return Err(Error::Memory { bytes: len.saturating_mul(size_of::<T>()) });
+    }
+    Ok(vec![T::default(); len])
 }
 
 #[cfg(test)]
