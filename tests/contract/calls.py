@@ -100,7 +100,9 @@ class ArrayArgument:
         result = self.call(array)
         if self.in_place:
             assert result is None
-            result = np.array(array, copy=True)
+            # Tensors have another way out than NumPy's own protocol, which torch follows in part only.
+            foreign = hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray)
+            result = np.array(np.from_dlpack(array) if foreign else array, copy=True)
         return result
 
 
