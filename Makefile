@@ -39,7 +39,7 @@ test-torch: $(VENV)/.installed ## the tests that need torch or jax, which make t
 
 test-all: test test-torch ## both
 
-exhaustive: $(VENV)/.installed ## tests over all 2^32 floats (about an hour)
+exhaustive: $(VENV)/.installed ## tests over all 2^32 floats
 	cargo test --release -p tritter-core --quiet -- --ignored
 	$(BIN)/python -m pytest -q -m exhaustive
 
