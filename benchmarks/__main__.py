@@ -1,4 +1,4 @@
-"""Ours beside its peers, in one run on one machine: ``make bench``, or ``python -m benchmarks [names|dense|import]``.
+"""Ours beside its peers, in one run on one machine: ``make bench``, or ``python -m benchmarks GROUP``.
 
 Every row is a ratio of best times, since the machine's clock and load are not ours. The table goes to
 ``docs/benchmarks.md``.
@@ -124,6 +124,32 @@ def dense() -> Iterator[Row]:
     )
 
 
+def passes() -> Iterator[Row]:
+    """Passes over a long gradient that do two things in one read, beside NumPy and beside our own two calls."""
+    import numpy as np
+
+    import tritter_accel as ta
+
+    gradient = np.random.default_rng(0).standard_normal(25_000_000).astype(np.float32)
+    # Close to 1, so that the same array can be divided over and over.
+    scaler = ta.mixed_precision.LossScaler(1 + 2.0**-23)
+    scale = np.float32(scaler.scale)
+
+    def by_numpy() -> bool:
+        np.divide(gradient, scale, out=gradient)
+        return bool(np.isfinite(gradient).all())
+
+    def by_two_calls() -> None:
+        scaler.check_overflow(gradient)
+        scaler.unscale_gradients(gradient)
+
+    ta.set_num_threads(1)
+    ours = best(lambda: scaler.unscale_and_check(gradient), 9)
+    work = "unscale and check, 25e6 floats, 1 thread"
+    yield Row(work, "NumPy, divide and isfinite", best(by_numpy, 9), ours)
+    yield Row(work, "ours, in two calls", best(by_two_calls, 9), ours)
+
+
 def imports() -> Iterator[Row]:
     """Importing the package in a fresh interpreter, beside importing NumPy alone."""
 
@@ -135,7 +161,7 @@ def imports() -> Iterator[Row]:
     yield Row("import in a fresh interpreter", "import numpy", alone, ours)
 
 
-GROUPS = {"names": names, "dense": dense, "import": imports}
+GROUPS = {"names": names, "dense": dense, "passes": passes, "import": imports}
 
 
 def main() -> None:

@@ -81,6 +81,10 @@ def unscaled_in_place(array: Any) -> None:
     mp.LossScaler(1024.0).unscale_gradients(array)
 
 
+def unscaled_and_checked_in_place(array: Any) -> None:
+    mp.LossScaler(1024.0).unscale_and_check(array)
+
+
 @dataclass(frozen=True)
 class ArrayArgument:
     """One array argument: `call` takes the array and does the rest."""
@@ -124,6 +128,7 @@ ARRAY_ARGUMENTS = [
     ArrayArgument("has_nan_or_inf", "values", mp.has_nan_or_inf),
     ArrayArgument("safe_clip", "values", clipped_in_place, in_place=True),
     ArrayArgument("unscale_gradients", "gradients", unscaled_in_place, in_place=True),
+    ArrayArgument("unscale_and_check", "gradients", unscaled_and_checked_in_place, in_place=True),
     ArrayArgument("check_overflow", "gradients", lambda a: mp.LossScaler().check_overflow(a)),
     ArrayArgument("accumulate", "gradients", accumulated),
     ArrayArgument("gradient_norm", "gradients", ta.gradient_norm),

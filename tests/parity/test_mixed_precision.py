@@ -53,6 +53,16 @@ def by_ml_dtypes(values: Float32Array) -> Halves:
     return halves
 
 
+@pytest.mark.exhaustive
+def test_nearest_even_over_all_floats() -> None:
+    out = np.empty(PATTERNS_AT_ONCE, dtype=np.uint16)
+    for first in range(0, 1 << 32, PATTERNS_AT_ONCE):
+        patterns = np.arange(first, first + PATTERNS_AT_ONCE, dtype=np.uint64).astype(np.uint32)
+        values = patterns.view(np.float32)
+        mixed_precision.convert_to_bf16(values, rounding="nearest_even", out=out)
+        np.testing.assert_array_equal(out, by_ml_dtypes(values))
+
+
 def test_nearest_even_over_a_stride_of_all_floats() -> None:
     for values in strided_patterns():
         converted = mixed_precision.convert_to_bf16(values, rounding="nearest_even")

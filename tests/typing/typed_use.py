@@ -72,6 +72,7 @@ def narrowed(values: Floats) -> Floats:
     scaler = mixed_precision.LossScaler(65536.0, growth_interval=100, min_scale=1.0)
     assert_type(scaler.scale_loss(0.5), float)
     scaler.unscale_gradients(values)
+    assert_type(scaler.unscale_and_check(values), bool)
     scaler.update(scaler.check_overflow(values))
     scaler.load_state_dict(scaler.state_dict())
     return mixed_precision.convert_from_bf16(bits)

@@ -66,15 +66,35 @@ def test_scale_loss_and_unscale() -> None:
     np.testing.assert_array_equal(gradients, [[1.0, -0.5], [0.0, 1 / 1024]])
 
 
+@pytest.mark.parametrize("poison", [None, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("size", [1, 7, 64, 100_001, 2_000_000])
+def test_unscale_and_check_is_both_calls_in_one(size: int, poison: float | None) -> None:
+    scaler = LossScaler(3.0)
+    gradients = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    if poison is not None:
+        gradients[size * 2 // 3] = poison
+    expected = gradients / np.float32(3.0)
+    assert scaler.unscale_and_check(gradients) is (poison is not None)
+    np.testing.assert_array_equal(gradients, expected)
+    assert scaler.scale == 3.0
+
+
+def test_unscale_and_check_sees_what_a_scale_below_one_overflows() -> None:
+    scaler = LossScaler(0.5, min_scale=0.25)
+    assert scaler.unscale_and_check(np.array([3e38], dtype=np.float32)) is True
+    assert scaler.unscale_and_check(np.empty(0, dtype=np.float32)) is False
+
+
 def test_unscaling_needs_an_array_that_it_can_change() -> None:
     scaler = LossScaler(2.0)
     read_only = np.ones(4, dtype=np.float32)
     read_only.setflags(write=False)
     bad: list[Any] = [read_only, np.ones(4), np.ones(8, dtype=np.float32)[::2], [1.0, 2.0]]
     for values in bad:
-        with pytest.raises(ta.ArrayError) as caught:
-            scaler.unscale_gradients(values)
-        assert caught.value.argument == "gradients"
+        for unscale in (scaler.unscale_gradients, scaler.unscale_and_check):
+            with pytest.raises(ta.ArrayError) as caught:
+                unscale(values)
+            assert caught.value.argument == "gradients"
     np.testing.assert_array_equal(read_only, np.ones(4))
 
 

@@ -166,6 +166,43 @@ impl LossScaler {
         })
     }
 
+    /// Divide gradients by the scale, in place, and tell whether they overflowed, in one pass over memory.
+    ///
+    /// The gradients are divided in either case: skip the step if the answer is True, and tell `update`. Ctrl-C takes
+    /// effect after the pass.
+    ///
+    /// Parameters
+    /// ----------
+    /// gradients : array of float32, any shape
+    ///     Changed in place.
+    ///
+    /// Returns
+    /// -------
+    /// bool
+    ///     Whether any quotient is a NaN or an infinity; False for an empty array.
+    ///
+    /// Raises
+    /// ------
+    /// ArrayError
+    ///     For another type or layout, and for an array that cannot be written.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import numpy as np
+    /// >>> from tritter_accel import mixed_precision
+    /// >>> scaler = mixed_precision.LossScaler(1024.0)
+    /// >>> gradients = np.array([1024.0, np.inf], dtype=np.float32)
+    /// >>> scaler.unscale_and_check(gradients), gradients
+    /// (True, array([ 1., inf], dtype=float32))
+    fn unscale_and_check(&self, py: Python<'_>, gradients: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mut gradients = read_write::<f32>("gradients", gradients)?;
+        let scale = self.state().scale;
+        let gradients = gradients.slice_mut();
+        enter(py, gradients.len() as f64 * NS_PER_VALUE, |exec| {
+            core::unscale_and_check(exec, gradients, scale)
+        })
+    }
+
     /// Take note of a step.
     ///
     /// Parameters

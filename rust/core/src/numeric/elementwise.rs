@@ -2,6 +2,8 @@
 //!
 //! Every element is computed from its own inputs alone, so neither the parts nor the lanes show in a result.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::simd::Kernel;
@@ -43,6 +45,27 @@ where
     })
 }
 
+/// [`update`], and whether `found` holds for any new value, in the same read.
+pub(crate) fn update_and_find<A>(
+    exec: &Exec<'_>,
+    values: &mut [A],
+    formula: impl Fn(A) -> A + Copy + Send + Sync,
+    found: impl Fn(A) -> bool + Copy + Send + Sync,
+) -> Result<bool>
+where
+    A: Copy + Send,
+{
+    let any = AtomicBool::new(false);
+    exec.for_each_chunk_mut(values, PART, |_, values| {
+        // Set by some part or by none: the order of the parts does not show.
+        if exec.level().run(UpdateAndFind { values, formula, found }) {
+            any.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    })?;
+    Ok(any.into_inner())
+}
+
 /// [`Error::DimensionMismatch`] unless both lengths are the same.
 pub(crate) fn check_len(expected: usize, actual: usize) -> Result<()> {
     if expected == actual { Ok(()) } else { Err(Error::DimensionMismatch { expected, actual }) }
@@ -78,6 +101,27 @@ impl<A: Copy, F: Fn(A) -> A> Kernel for Update<'_, A, F> {
         for value in self.values {
             *value = (self.formula)(*value);
         }
+    }
+}
+
+struct UpdateAndFind<'a, A, F, P> {
+    values: &'a mut [A],
+    formula: F,
+    found: P,
+}
+
+impl<A: Copy, F: Fn(A) -> A, P: Fn(A) -> bool> Kernel for UpdateAndFind<'_, A, F, P> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        // Without an early end: a pass of wide operations that changes every value.
+        let mut any = false;
+        for value in self.values {
+            *value = (self.formula)(*value);
+            any |= (self.found)(*value);
+        }
+        any
     }
 }
 

@@ -5,7 +5,7 @@
 //! the backoff factor; a run of `growth_interval` steps without one multiplies it by the growth factor. All in float32,
 //! and always within the limits: without them the scale can reach 0 or infinity and never return.
 
-use super::elementwise::update;
+use super::elementwise::{update, update_and_find};
 use super::finite::has_nan_or_inf;
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
@@ -138,6 +138,11 @@ pub fn unscale_gradients(exec: &Exec<'_>, gradients: &mut [f32], scale: f32) -> 
     update(&exec.to_the_end(), gradients, |gradient| gradient / scale)
 }
 
+/// [`unscale_gradients`], and whether any quotient is a NaN or an infinity, in the same read.
+pub fn unscale_and_check(exec: &Exec<'_>, gradients: &mut [f32], scale: f32) -> Result<bool> {
+    update_and_find(&exec.to_the_end(), gradients, |gradient| gradient / scale, |value| !value.is_finite())
+}
+
 /// Whether the gradients overflowed: any NaN or infinity.
 pub fn check_overflow(exec: &Exec<'_>, gradients: &[f32]) -> Result<bool> {
     has_nan_or_inf(exec, gradients)
@@ -145,7 +150,7 @@ pub fn check_overflow(exec: &Exec<'_>, gradients: &[f32]) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LossScaler, State, check_overflow, unscale_gradients};
+    use super::{LossScaler, State, check_overflow, unscale_and_check, unscale_gradients};
     use crate::base::error::Error;
     use crate::numeric::elementwise::tests::{everywhere, lengths};
 
@@ -243,6 +248,32 @@ mod tests {
             }
             assert!(check_overflow(exec, &[1.0, f32::NAN]).unwrap());
             assert!(!check_overflow(exec, &[1.0, f32::MAX]).unwrap());
+        });
+    }
+
+    #[test]
+    fn one_read_divides_as_the_plain_pass_and_finds_poison_at_any_place() {
+        everywhere(|exec| {
+            for len in lengths() {
+                let clean: Vec<f32> = (0..len).map(|i| (i as f32 - 20.0) * 0.37).collect();
+                let poisons = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+                let poisoned = poisons.iter().zip([0, len / 2, len.saturating_sub(1)]).filter(|_| len > 0);
+                for poison in std::iter::once(None).chain(poisoned.map(Some)) {
+                    let mut gradients = clean.clone();
+                    if let Some((&value, place)) = poison {
+                        gradients[place] = value;
+                    }
+                    let mut wanted = gradients.clone();
+                    unscale_gradients(exec, &mut wanted, 3.0).unwrap();
+                    let overflow = unscale_and_check(exec, &mut gradients, 3.0).unwrap();
+                    assert_eq!(overflow, poison.is_some(), "{len}");
+                    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(&gradients), bits(&wanted));
+                }
+            }
+            // A scale below 1 can overflow a finite gradient.
+            assert!(unscale_and_check(exec, &mut [1.0, f32::MAX], 0.5).unwrap());
+            assert!(!unscale_and_check(exec, &mut [1.0, f32::MAX], 1.0).unwrap());
         });
     }
 }
