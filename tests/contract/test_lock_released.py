@@ -15,7 +15,7 @@ from tests.thread_count import thread_count
 
 from .calls import ARRAY_ARGUMENTS, ArrayArgument, values
 
-TICK = 0.0001  # the shortest call here takes some 5 ms: enough for several times ENOUGH
+TICK = 0.0001  # the shortest call here takes some milliseconds, and lets through 24 or more at its best
 ENOUGH = 8  # a call that keeps the lock lets through two at most: one before it starts, one when it ends
 ATTEMPTS = 100
 
