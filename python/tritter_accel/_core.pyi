@@ -17,6 +17,7 @@ __all__ = [
     "LossScaler",
     "Network",
     "Parameters",
+    "ProjectionPlan",
     "Run",
     "SplitMix64",
     "Tape",
@@ -427,7 +428,68 @@ class GradientCompressor:
     def decompress_ternary(
         self, compressed: TernaryCompressedGradient, *, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]: ...
+    def compress_many(
+        self,
+        gradients: NDArray[np.float32],
+        ratio: float | None = None,
+        *,
+        step: SupportsIndex = 0,
+        slot: SupportsIndex = 0,
+        out: NDArray[np.float32] | None = None,
+    ) -> list[CompressedGradient]: ...
+    def decompress_many(
+        self, compressed: Sequence[CompressedGradient], *, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]: ...
+    def plan(
+        self,
+        n: SupportsIndex,
+        ratio: float | None = None,
+        *,
+        step: SupportsIndex = 0,
+        slot: SupportsIndex = 0,
+        max_bytes: SupportsIndex = 2**30,
+    ) -> ProjectionPlan: ...
     def __getnewargs__(self) -> tuple[TrainingConfig]: ...
+
+@final
+class ProjectionPlan:
+    def __new__(
+        cls,
+        compressor: GradientCompressor,
+        n: SupportsIndex,
+        ratio: float | None = None,
+        *,
+        step: SupportsIndex = 0,
+        slot: SupportsIndex = 0,
+        max_bytes: SupportsIndex = 2**30,
+    ) -> Self: ...
+    @property
+    def compressor(self) -> GradientCompressor: ...
+    @property
+    def original_dim(self) -> int: ...
+    @property
+    def compressed_dim(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def ratio(self) -> float: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def compress(
+        self, gradients: NDArray[np.float32], *, out: NDArray[np.float32] | None = None
+    ) -> CompressedGradient: ...
+    def decompress(
+        self, compressed: CompressedGradient, *, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+    def __copy__(self) -> ProjectionPlan: ...
+    def __deepcopy__(self, memo: dict[int, Any], /) -> ProjectionPlan: ...
 
 def gradient_norm(gradients: NDArray[np.float32]) -> float: ...
 def clip_gradients(

@@ -28,7 +28,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    fn stream(&self) -> Stream {
+    /// The keystream of the matrix.
+    pub(super) fn stream(&self) -> Stream {
         Stream::of_step(Key::from_seed(self.seed), self.step, self.slot)
     }
 }
@@ -147,7 +148,7 @@ pub fn ternary_compression_ratio(n: usize, k: usize) -> f32 {
     (32.0 * n as f64) as f32 / (2.0 * k as f64 + 32.0) as f32
 }
 
-fn expect_len(expected: usize, actual: usize) -> Result<()> {
+pub(super) fn expect_len(expected: usize, actual: usize) -> Result<()> {
     if expected == actual { Ok(()) } else { Err(Error::DimensionMismatch { expected, actual }) }
 }
 

@@ -3,4 +3,6 @@
 pub mod compressor;
 pub mod config;
 pub mod dense;
+pub mod many;
+pub mod plan;
 pub mod ternary;
