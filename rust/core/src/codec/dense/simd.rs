@@ -252,7 +252,7 @@ const LEAST_ROWS: usize = 40;
 /// Packs the entries of a band of columns, [`ROWS`] rows a lane.
 struct Packer<'a, L: Entries<N>, const N: usize> {
     rows: &'a Rows<'a>,
-    generator: Generator<'a>,
+    generator: Generator<'a, N>,
     start: usize,
     /// The entries so far, column by column.
     packed: Vec<[u32; N]>,
@@ -266,7 +266,7 @@ impl<'a, L: Entries<N>, const N: usize> Packer<'a, L, N> {
             return Err(Error::Memory { bytes: len.saturating_mul(4 * N) });
         }
         packed.resize(len, [0; N]);
-        let generator = Generator::new(rows.stream, OFFSET);
+        let generator = Generator::new(rows.stream, OFFSET, rows.columns as u64);
         Ok(Self { rows, generator, start, packed, lanes: PhantomData })
     }
 
@@ -283,16 +283,12 @@ impl<'a, L: Entries<N>, const N: usize> Packer<'a, L, N> {
     ) -> Result<()> {
         let (columns, len) = (self.rows.columns as u64, self.packed.len());
         let first_block = self.rows.word(row, 0) / 16;
-        let mut counters = [0; N];
-        for (lane, counter) in counters.iter_mut().enumerate() {
-            *counter = first_block.wrapping_add(columns.wrapping_mul(lane as u64));
-        }
         let Self { generator, packed, .. } = self;
         // SAFETY: the features are passed on from the caller.
         unsafe {
             // The block at the end of a row is often the one at the start of the next.
             let mut at = 0;
-            let mut words = generator.blocks::<L, N>(&counters);
+            let mut words = generator.blocks::<L>(first_block);
             let mut unchecked = 0;
             for row in 0..ROWS as u64 {
                 let first = row * columns + self.start as u64;
@@ -301,11 +297,8 @@ impl<'a, L: Entries<N>, const N: usize> Packer<'a, L, N> {
                     let word = first + column as u64;
                     let (block, inside) = (word / 16, (word % 16) as usize);
                     if block != at {
-                        for counter in &mut counters {
-                            *counter = counter.wrapping_add(block.wrapping_sub(at));
-                        }
                         at = block;
-                        words = generator.blocks::<L, N>(&counters);
+                        words = generator.blocks::<L>(first_block.wrapping_add(block));
                         unchecked += 1;
                         if unchecked == WORDS_PER_CHECK / 8 / (16 * N) {
                             unchecked = 0;
@@ -503,12 +496,9 @@ unsafe fn decompress_lanes<L: Entries<N>, const N: usize, const V: usize>(
         return Ok(());
     }
     let len = out.first().map_or(0, |out| out.len());
-    let blocks = columns as u64;
-    let mut generator = Generator::new(rows.stream, OFFSET);
+    let mut generator = Generator::new(rows.stream, OFFSET, columns as u64);
     for tile in (0..len).step_by(16 * N) {
         let first_block = rows.word(tile, 0) / 16;
-        let mut counters: [u64; N] =
-            std::array::from_fn(|lane| first_block.wrapping_add(blocks.wrapping_mul(lane as u64)));
         let (mut row, mut column) = (tile, 0);
         // SAFETY: the features are passed on from the caller, and `finished` has a place for every lane.
         unsafe {
@@ -529,10 +519,7 @@ unsafe fn decompress_lanes<L: Entries<N>, const N: usize, const V: usize>(
                 if block % (WORDS_PER_CHECK / 8 / (16 * N)) == 0 {
                     exec.check()?;
                 }
-                let words = generator.blocks::<L, N>(&counters);
-                for counter in &mut counters {
-                    *counter = counter.wrapping_add(1);
-                }
+                let words = generator.blocks::<L>(first_block.wrapping_add(block as u64));
                 if let Some(values) = values.get(column..column + BLOCK_WORDS) {
                     for (&words, values) in words.iter().zip(values) {
                         sums = add_column::<L, N, V>(sums, L::codes(words), values);
