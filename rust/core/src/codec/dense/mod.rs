@@ -34,6 +34,8 @@ const LEAST_BAND_COLUMNS: usize = 48;
 const TILE_ROWS: usize = 256;
 /// Vectors that share a pass over the matrix: as many running sums as registers hold beside what decides the entries.
 const AT_ONCE: usize = 8;
+/// Words that the plain loops have made before they use them: 252 blocks, and a part of one more four times.
+const WORDS_AT_ONCE: usize = 4032;
 /// Words between two looks at whether to stop: some milliseconds of work.
 const WORDS_PER_CHECK: usize = 1 << 20;
 
@@ -259,17 +261,22 @@ impl Rows<'_> {
         out: &mut [&mut [f32]],
     ) -> Result<()> {
         let len = out.first().map_or(0, |out| out.len());
-        let mut words: Vec<u32> = try_vec(len)?;
-        let rows_per_check = (WORDS_PER_CHECK / 8 / len.max(1)).max(1);
-        for row in first..gradients.len {
-            if row.is_multiple_of(rows_per_check) {
-                exec.check()?;
-            }
-            self.stream.words(exec.level(), self.word(row, start), &mut words);
-            for (gradient, out) in out.iter_mut().enumerate() {
-                let value = gradients.scaled(gradient, row);
-                for (sum, &word) in out.iter_mut().zip(&words) {
-                    *sum += signed(word, value);
+        if len == 0 {
+            return Ok(());
+        }
+        // Whole rows follow each other in the keystream.
+        let at_once = if len == self.columns { (WORDS_AT_ONCE / len).max(1) } else { 1 };
+        let mut words: Vec<u32> = try_vec(len * at_once.min(gradients.len))?;
+        for first in (first..gradients.len).step_by(at_once) {
+            exec.check()?;
+            let words = &mut words[..len * at_once.min(gradients.len - first)];
+            self.stream.words(exec.level(), self.word(first, start), words);
+            for (row, words) in words.chunks_exact(len).enumerate() {
+                for (gradient, out) in out.iter_mut().enumerate() {
+                    let value = gradients.scaled(gradient, first + row);
+                    for (sum, &word) in out.iter_mut().zip(words) {
+                        *sum += signed(word, value);
+                    }
                 }
             }
         }
@@ -277,25 +284,48 @@ impl Rows<'_> {
     }
 
     fn decompress_scalar(&self, exec: &Exec<'_>, values: &Choices, out: &mut [&mut [f32]]) -> Result<()> {
-        const WORDS: usize = 1024;
-        let mut words = [0; WORDS];
+        /// Rows whose sums do not wait for each other.
+        const ROWS: usize = 4;
+        const COLUMNS: usize = WORDS_AT_ONCE / ROWS;
+        let mut words = [0; WORDS_AT_ONCE];
+        let mut values_here = [0.0; COLUMNS];
+        let mut terms = [[0.0; COLUMNS]; ROWS];
         let len = out.first().map_or(0, |out| out.len());
-        for row in 0..len {
-            let mut sums = [0.0; AT_ONCE];
-            for (index, values_here) in values.of.chunks(WORDS * values.vectors).enumerate() {
-                if (row * self.columns / WORDS + index).is_multiple_of(64) {
-                    exec.check()?;
+        for first in (0..len).step_by(ROWS) {
+            let mut sums = [[0.0; ROWS]; AT_ONCE];
+            for (index, choices) in values.of.chunks(COLUMNS * values.vectors).enumerate() {
+                exec.check()?;
+                let columns = choices.len() / values.vectors;
+                let words = &mut words[..ROWS * columns];
+                if columns == self.columns {
+                    // Whole rows follow each other in the keystream.
+                    self.stream.words(SimdLevel::Scalar, self.word(first, 0), words);
+                } else {
+                    for (row, words) in words.chunks_exact_mut(columns).enumerate() {
+                        let word = self.word(first + row, index * COLUMNS);
+                        self.stream.words(SimdLevel::Scalar, word, words);
+                    }
                 }
-                let words = &mut words[..values_here.len() / values.vectors];
-                self.stream.words(SimdLevel::Scalar, self.word(row, index * WORDS), words);
-                for (vector, sum) in sums[..out.len()].iter_mut().enumerate() {
-                    for (&word, choices) in words.iter().zip(values_here.chunks_exact(values.vectors)) {
-                        *sum += signed(word, choices[vector][2]);
+                for (vector, sums) in sums[..out.len()].iter_mut().enumerate() {
+                    for (value, choices) in values_here.iter_mut().zip(choices.chunks_exact(values.vectors)) {
+                        *value = choices[vector][2];
+                    }
+                    for (terms, words) in terms.iter_mut().zip(words.chunks_exact(columns)) {
+                        for ((term, &word), &value) in terms.iter_mut().zip(words).zip(&values_here) {
+                            *term = signed(word, value);
+                        }
+                    }
+                    for column in 0..columns {
+                        for row in 0..ROWS {
+                            sums[row] += terms[row][column];
+                        }
                     }
                 }
             }
-            for (out, sum) in out.iter_mut().zip(sums) {
-                out[row] = sum;
+            for (out, sums) in out.iter_mut().zip(sums) {
+                let out = &mut out[first..];
+                let rows = out.len().min(ROWS);
+                out[..rows].copy_from_slice(&sums[..rows]);
             }
         }
         Ok(())

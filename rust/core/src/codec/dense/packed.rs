@@ -103,12 +103,15 @@ impl Rows<'_> {
     }
 
     pub(super) fn pack_scalar(&self, exec: &Exec<'_>, tiles: &mut [u32]) -> Result<()> {
-        let mut words = try_vec(self.columns)?;
-        for (tile, packed) in tiles.chunks_exact_mut(self.columns.max(1)).enumerate() {
-            for row in 0..ROWS {
-                exec.check()?;
-                self.stream.words(SimdLevel::Scalar, self.word(tile * ROWS + row, 0), &mut words);
-                for (packed, &word) in packed.iter_mut().zip(&words) {
+        if self.columns == 0 {
+            return Ok(());
+        }
+        let mut words = try_vec(ROWS * self.columns)?;
+        for (tile, packed) in tiles.chunks_exact_mut(self.columns).enumerate() {
+            exec.check()?;
+            self.stream.words(SimdLevel::Scalar, self.word(tile * ROWS, 0), &mut words);
+            for words in words.chunks_exact(self.columns) {
+                for (packed, &word) in packed.iter_mut().zip(words) {
                     *packed = *packed >> 2 | code(word) << 30;
                 }
             }

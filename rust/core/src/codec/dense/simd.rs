@@ -247,7 +247,7 @@ pub(super) fn decompress_tiles(
 }
 
 /// Fewer rows than this are left to the plain loop: the time of all lanes is taken for them.
-const LEAST_ROWS: usize = 40;
+const LEAST_ROWS: usize = 48;
 
 /// Packs the entries of a band of columns, [`ROWS`] rows a lane.
 struct Packer<'a, L: Entries<N>, const N: usize> {
