@@ -283,6 +283,7 @@ impl Rows<'_> {
         Ok(())
     }
 
+    #[allow(clippy::needless_range_loop)] // All rows are indexed.
     fn decompress_scalar(&self, exec: &Exec<'_>, values: &Choices, out: &mut [&mut [f32]]) -> Result<()> {
         /// Rows whose sums do not wait for each other.
         const ROWS: usize = 4;
