@@ -285,7 +285,10 @@ def _check_indices(indices: Indices, n: int, ratio: float) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a compressor is told; `ratio` has no meaning without a projection."""
+    """What a compressor is told; `ratio` has no meaning without a projection.
+
+    `ratio` and `gradient_clipping` are rounded to float32, as a config keeps them.
+    """
 
     projection: Projection = "dense"
     quantize: Quantize = "none"
@@ -303,7 +306,7 @@ def encode(gradients: Float32Array, settings: Settings, *, step: int = 0, slot: 
     if settings.gradient_clipping is not None:
         if not np.isfinite(gradients).all():
             raise codec.NotFiniteError("a gradient that is clipped")
-        gradients = compression.clip(gradients, settings.gradient_clipping)
+        gradients = compression.clip(gradients, float(np.float32(settings.gradient_clipping)))
     header = header_of(n, settings, step, slot)
     if payload_length(header) > 4 * n:
         return write(Message(plain_header(n, settings.seed, step, slot), values=gradients))
