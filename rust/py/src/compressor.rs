@@ -2,25 +2,35 @@
 
 use pyo3::prelude::*;
 use tritter_core::codec::compressor::{GradientCompressor as Core, Origin};
-use tritter_core::codec::config::Ratio;
+use tritter_core::codec::config::{Projection, Ratio};
+use tritter_core::codec::message::Header;
 
 use crate::arguments::{Argument, f32_argument, instance_argument, u32_argument, usize_argument};
-use crate::arrays::{Output, inputs, read};
+use crate::arrays::{Output, inputs, read, read_bytes};
 use crate::compressed::{CompressedGradient, TernaryCompressedGradient};
 use crate::config::TrainingConfig;
 use crate::errors::raise;
 use crate::run::enter;
+use crate::wire;
 
-/// Entries of the matrix cost about a nanosecond each.
-fn nanoseconds(rows: usize, columns: usize) -> f64 {
-    rows as f64 * columns as f64
+/// Estimated time of `n` values that become `k` or come back from them.
+fn nanoseconds(projection: Projection, n: usize, k: usize) -> f64 {
+    match projection {
+        // Entries of the matrix cost about a nanosecond each.
+        Projection::Dense => n as f64 * k as f64,
+        _ => 2.0 * n as f64,
+    }
 }
 
 /// Compresses gradients by a random projection that both ends regenerate from a seed.
 ///
-/// The projection is an n x k matrix R of -1, 0 and +1 times a factor; compressing is ``g @ R``, decompressing
+/// The default projection is an n x k matrix R of -1, 0 and +1 times a factor; compressing is ``g @ R``, decompressing
 /// ``c @ R.T``. R is never stored or sent: entry (i, j) is decided by word ``i * k + j`` of a ChaCha8 keystream, whose
-/// stream the step and the slot select. The same call gives the same bits on every machine, at every number of threads.
+/// stream the step and the slot select. ``projection="hadamard"`` makes the same promise at a cost of n instead of n k.
+/// The same call gives the same bits on every machine, at every number of threads.
+///
+/// :meth:`encode` and :meth:`decode` are the pair for sending: bytes out, bytes in, with every projection and quantiser.
+/// :meth:`compress` and :meth:`compress_ternary` give the projection as an array.
 ///
 /// Parameters
 /// ----------
@@ -75,7 +85,8 @@ impl GradientCompressor {
         TrainingConfig::new_from(*self.core.config())
     }
 
-    /// Dimensions of the projection of `n` values: ``max(ceil(float32(n) * float32(ratio)), 64)``.
+    /// How many values stand for `n`: ``max(ceil(float32(n) * float32(ratio)), 64)`` with the dense projection, at most n
+    /// of them with "hadamard", a share of every 4096 values with "topk", n with "none".
     ///
     /// Parameters
     /// ----------
@@ -89,7 +100,7 @@ impl GradientCompressor {
     #[pyo3(signature = (n, ratio=None))]
     fn compressed_dim(&self, n: &Bound<'_, PyAny>, ratio: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
         let n = usize_argument("n", n)?;
-        Ok(self.ratio(ratio)?.compressed_dim(n))
+        Ok(self.core.config().projection().compressed_dim(n, self.ratio(ratio)?))
     }
 
     /// Project a gradient.
@@ -133,11 +144,12 @@ impl GradientCompressor {
         let ratio = self.ratio(ratio)?;
         let input = read::<f32>("gradients", gradients)?;
         let values = input.slice();
-        let (n, k) = (values.len(), ratio.compressed_dim(values.len()));
+        let n = values.len();
         let origin = self.origin(n, step, slot)?;
+        let k = origin.projection.compressed_dim(n, ratio);
         let mut output = Output::<f32>::new(out, k, &inputs(&input))?;
         let data = output.slice_mut();
-        enter(py, nanoseconds(n, k), |exec| self.core.compress(exec, values, &origin, data))?;
+        enter(py, nanoseconds(origin.projection, n, k), |exec| self.core.compress(exec, values, &origin, data))?;
         let data = output.into_array(py, &[k])?.unbind();
         Ok(CompressedGradient::made(data, k, ratio, origin))
     }
@@ -147,7 +159,7 @@ impl GradientCompressor {
     /// Parameters
     /// ----------
     /// compressed : CompressedGradient
-    ///     Of this compressor's seed; step, slot and scaling are taken from it.
+    ///     Of this compressor's seed; step, slot, projection and scaling are taken from it.
     /// out : ndarray of float32, optional
     ///     Where to write the result.
     ///
@@ -174,7 +186,7 @@ impl GradientCompressor {
         let (n, data) = (origin.original_dim, input.slice());
         let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
         let values = output.slice_mut();
-        enter(py, nanoseconds(n, data.len()), |exec| self.core.decompress(exec, data, origin, values))?;
+        enter(py, nanoseconds(origin.projection, n, data.len()), |exec| self.core.decompress(exec, data, origin, values))?;
         output.into_array(py, &[n])
     }
 
@@ -215,14 +227,16 @@ impl GradientCompressor {
         let ratio = self.ratio(ratio)?;
         let input = read::<f32>("gradients", gradients)?;
         let values = input.slice();
-        let (n, k) = (values.len(), ratio.compressed_dim(values.len()));
+        let n = values.len();
         let origin = self.origin(n, step, slot)?;
+        let k = origin.projection.compressed_dim(n, ratio);
         let mut output = Output::<i8>::new(out, k, &inputs(&input))?;
         let trits = output.slice_mut();
         let scale =
-            enter(py, nanoseconds(n, k), |exec| self.core.compress_ternary(exec, values, &origin, trits))?;
+            enter(py, nanoseconds(origin.projection, n, k), |exec| self.core.compress_ternary(exec, values, &origin, trits))?;
         let data = output.into_array(py, &[k])?.unbind();
-        Ok(TernaryCompressedGradient::made(data, k, scale, origin))
+        let form = self.core.config().quantizer().scale;
+        Ok(TernaryCompressedGradient::made(data, k, scale, form, Some(ratio), origin))
     }
 
     /// Restore a gradient from the trits of its projection.
@@ -230,7 +244,7 @@ impl GradientCompressor {
     /// Parameters
     /// ----------
     /// compressed : TernaryCompressedGradient
-    ///     Of this compressor's seed; step, slot and scaling are taken from it.
+    ///     Of this compressor's seed; step, slot, projection and scaling are taken from it.
     /// out : ndarray of float32, optional
     ///     Where to write the result.
     ///
@@ -259,9 +273,98 @@ impl GradientCompressor {
         let (n, trits) = (origin.original_dim, input.slice());
         let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
         let values = output.slice_mut();
-        enter(py, nanoseconds(n, trits.len()), |exec| {
+        enter(py, nanoseconds(origin.projection, n, trits.len()), |exec| {
             self.core.decompress_ternary(exec, trits, scale, origin, values)
         })?;
+        output.into_array(py, &[n])
+    }
+
+    /// The message of a gradient: bytes that can be sent, with the header's fields as attributes.
+    ///
+    /// Projects and quantises as the config says. A message is never longer than the gradient and a header: where it would
+    /// be, it is the gradient itself.
+    ///
+    /// Parameters
+    /// ----------
+    /// gradients : ndarray of float32
+    ///     Of any shape, read flat in C order.
+    /// ratio : float, optional
+    ///     Above 0 and at most 1; the config's where none is given. Projection "none" takes none.
+    /// step, slot : int, default 0
+    ///     Select the randomness, each 0 to 2**32 - 1: every step should have its own, and so should every worker whose
+    ///     gradients are averaged.
+    ///
+    /// Returns
+    /// -------
+    /// tritter_accel.wire.Message
+    ///     A ``bytes`` object.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidRatioError, ArrayError, ArgumentError
+    /// NonFiniteError
+    ///     If values are quantised or clipped and one of them is not finite, or if it would vanish from the message.
+    #[pyo3(
+        signature = (gradients, ratio=None, *, step=Argument::Default, slot=Argument::Default),
+        text_signature = "($self, gradients, ratio=None, *, step=0, slot=0)"
+    )]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        gradients: &Bound<'py, PyAny>,
+        ratio: Option<Bound<'py, PyAny>>,
+        step: Argument<'py>,
+        slot: Argument<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let ratio = self.ratio(ratio)?;
+        let input = read::<f32>("gradients", gradients)?;
+        let values = input.slice();
+        let Origin { step, slot, .. } = self.origin(values.len(), step, slot)?;
+        let header = self.core.header(values.len(), ratio, step, slot);
+        let Header { origin, compressed_dim, .. } = header;
+        let work = nanoseconds(origin.projection, values.len(), compressed_dim);
+        wire::new_message(py, &header, work, |exec, message| self.core.encode(exec, values, &header, message))
+    }
+
+    /// The gradient that a message stands for, as far as it can be had.
+    ///
+    /// Parameters
+    /// ----------
+    /// message : bytes or another object with a buffer
+    ///     Of this compressor's seed; all else is taken from it. Every field is checked before it is believed.
+    /// out : ndarray of float32, optional
+    ///     Where to write the result. A message of a stranger may stand for a gradient of any length: with `out`, only one
+    ///     of that length is taken.
+    ///
+    /// Returns
+    /// -------
+    /// ndarray of float32, shape (original_dim,)
+    ///     `out` where it is given.
+    ///
+    /// Raises
+    /// ------
+    /// WireError
+    ///     If the bytes are no message; its ``field`` says where.
+    /// SeedMismatchError
+    ///     If the compressor that made it had another seed.
+    /// DimensionMismatchError
+    ///     If `out` has another length.
+    #[pyo3(signature = (message, *, out=None))]
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let input = read_bytes("message", message)?;
+        let message = wire::checked(py, input.slice())?;
+        let Header { origin, compressed_dim, .. } = message.header;
+        self.core.check_seed(&origin).map_err(raise)?;
+        let n = origin.original_dim;
+        let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
+        let values = output.slice_mut();
+        let work = nanoseconds(origin.projection, n, compressed_dim);
+        enter(py, work, |exec| self.core.decode(exec, &message, values))?;
         output.into_array(py, &[n])
     }
 

@@ -35,6 +35,7 @@ mod splitmix;
 mod tape;
 mod threads;
 mod trainer;
+mod wire;
 
 use pyo3::prelude::*;
 
@@ -59,6 +60,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compressed::CompressedGradient>()?;
     module.add_class::<compressed::TernaryCompressedGradient>()?;
     module.add_class::<compressor::GradientCompressor>()?;
+    wire::register(module)?;
     module.add_function(wrap_pyfunction!(clip::gradient_norm, module)?)?;
     module.add_function(wrap_pyfunction!(clip::clip_gradients, module)?)?;
     Ok(())
