@@ -213,7 +213,7 @@ TOPK_CHUNK = 4096
 
 def _topk_count(m: int, ratio: float) -> int:
     """How many of the m values of a chunk are sent."""
-    return max(1, math.ceil(m * float(np.float32(ratio))))
+    return max(1, math.ceil(np.float32(m) * np.float32(ratio)))
 
 
 def topk_chunks(n: int) -> list[int]:

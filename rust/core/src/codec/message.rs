@@ -68,29 +68,35 @@ impl Header {
 
     /// [`Error::Wire`] unless the fields go together. Both ends check it: what is not valid is not sent.
     pub fn check(&self) -> Result<()> {
-        let Origin { projection, scaling, original_dim: n, .. } = self.origin;
-        let (k, ternary) = (self.compressed_dim, self.quantizer.quantize == Quantize::Ternary);
-        let spread = matches!(projection, Projection::Dense | Projection::Hadamard);
-        if projection.check_scaling(scaling).is_err() {
-            return Err(Error::wire("scaling", "got unbiased, which projection topk has not"));
-        }
-        let Some(ratio) = self.ratio else {
-            if !spread || !ternary || self.quantizer.block().is_some() {
-                let message = "is not recorded, which is for ternary values of one scale, of dense or hadamard";
-                return Err(Error::wire("ratio", message));
+        check_scaling(self.origin.projection, self.origin.scaling)?;
+        check_ratio(self.origin.projection, self.quantizer.quantize, self.ratio)?;
+        self.check_block()?;
+        self.check_dims()
+    }
+
+    fn check_block(&self) -> Result<()> {
+        match (self.ratio, self.quantizer.block()) {
+            (None, Some(block)) => {
+                let message = format!("got {block}, wanted 0 where the ratio is not recorded");
+                Err(Error::wire("quantizer_block", message))
             }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_dims(&self) -> Result<()> {
+        let Origin { projection, original_dim: n, .. } = self.origin;
+        let k = self.compressed_dim;
+        let Some(ratio) = self.ratio else {
             if projection == Projection::Hadamard && k > n {
                 let message = format!("got {k}, wanted at most original_dim, {n}");
                 return Err(Error::wire("compressed_dim", message));
             }
             return Ok(());
         };
-        if projection == Projection::None && ratio.get() != 1.0 {
-            let message = format!("got {}, wanted 1 where every value is sent", ratio.get());
-            return Err(Error::wire("ratio", message));
-        }
         let wanted = projection.compressed_dim(n, ratio);
-        if k != wanted {
+        // A product beyond the machine is its largest number, which then is no count of values.
+        if k != wanted || (projection == Projection::Dense && k == usize::MAX) {
             let message = format!("got {k}, wanted {wanted} for original_dim {n} and ratio {}", ratio.get());
             return Err(Error::wire("compressed_dim", message));
         }
@@ -152,6 +158,7 @@ impl Header {
         let projection = kind("projection", bytes[5], &Projection::ALL)?;
         let quantize = kind("quantize", bytes[6], &Quantize::ALL)?;
         let scaling = kind("scaling", bytes[7], &Scaling::ALL)?;
+        check_scaling(projection, scaling)?;
         let form = kind("quantizer_scale", bytes[8], &QuantizerScale::ALL)?;
         let block = u32_at(bytes, 48);
         let quantised = Quantizer::new(quantize, form, None)?.is_quantised();
@@ -169,6 +176,7 @@ impl Header {
                 Error::wire("ratio", message)
             })?),
         };
+        check_ratio(projection, quantize, ratio)?;
         if !quantised && block != 0 {
             let message = format!("got {block}, wanted 0 where quantize is {}", quantize.name());
             return Err(Error::wire("quantizer_block", message));
@@ -189,7 +197,8 @@ impl Header {
             scaling,
         };
         let header = Self { origin, compressed_dim: size("compressed_dim", 24)?, ratio, quantizer };
-        header.check()?;
+        header.check_block()?;
+        header.check_dims()?;
         Ok(header)
     }
 }
@@ -222,7 +231,7 @@ impl<'a> Message<'a> {
         if wanted.is_none_or(|wanted| wanted as u64 != claimed) {
             let wanted = wanted.map_or_else(|| "more than this machine has".into(), |wanted| wanted.to_string());
             let message = format!("got {claimed}, wanted {wanted} for the fields before it");
-            return Err(Error::wire("payload_length", message));
+            return Err(Error::wire("payload length", message));
         }
         if payload.len() as u64 != claimed {
             let message = format!(
@@ -246,6 +255,25 @@ impl<'a> Message<'a> {
         header.quantizer.check(level, header.compressed_dim, scales, values)?;
         Ok(Self { header, indices, scales, values })
     }
+}
+
+fn check_scaling(projection: Projection, scaling: Scaling) -> Result<()> {
+    let wrong = |_| Error::wire("scaling", "got unbiased, which projection topk has not");
+    projection.check_scaling(scaling).map_err(wrong)
+}
+
+fn check_ratio(projection: Projection, quantize: Quantize, ratio: Option<Ratio>) -> Result<()> {
+    let spread = matches!(projection, Projection::Dense | Projection::Hadamard);
+    let message = match ratio {
+        None if !spread || quantize != Quantize::Ternary => {
+            "is not recorded, which is for ternary values of dense and hadamard".into()
+        }
+        Some(ratio) if projection == Projection::None && ratio.get() != 1.0 => {
+            format!("got {}, wanted 1 where every value is sent", ratio.get())
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::wire("ratio", message))
 }
 
 fn kind<T: Copy>(field: &'static str, number: u8, all: &[T]) -> Result<T> {

@@ -232,7 +232,7 @@ impl Quantizer {
                     now[index],
                     self.quantize.name()
                 );
-                return Err(Error::wire("values", message));
+                return Err(Error::wire("digits", message));
             }
             (rest, left) = (later, left - digits);
         }
@@ -246,7 +246,7 @@ pub(crate) fn check_scale(scale: f32, block: usize) -> Result<()> {
         return Ok(());
     }
     let message = format!("got {scale:?} for block {block}, wanted a finite number of 0 or more");
-    Err(Error::wire("scale", message))
+    Err(Error::wire("scales", message))
 }
 
 /// Makes the digits of one scale block and returns its scale. `emit` writes the digits of a piece to its place in `out`, which
