@@ -226,12 +226,16 @@ class Trainer:
         batch_size: SupportsIndex,
         shards: SupportsIndex | None = None,
         momentum: SupportsFloat | None = None,
+        compressor: GradientCompressor | None = None,
+        error_feedback: bool = False,
     ) -> Self: ...
     def run(self, steps: SupportsIndex, learning_rate: SupportsFloat) -> NDArray[np.float32]: ...
     @property
     def parameters(self) -> Parameters: ...
     @property
     def step(self) -> int: ...
+    @property
+    def bytes_sent(self) -> int: ...
 
 # bf16
 

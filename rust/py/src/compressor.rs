@@ -54,6 +54,11 @@ pub struct GradientCompressor {
 }
 
 impl GradientCompressor {
+    /// The core's compressor.
+    pub fn core(&self) -> Core {
+        self.core
+    }
+
     fn ratio(&self, ratio: Option<Bound<'_, PyAny>>) -> PyResult<Ratio> {
         let ratio = ratio.map(|ratio| f32_argument("ratio", &ratio)).transpose()?;
         self.core.ratio(ratio).map_err(raise)

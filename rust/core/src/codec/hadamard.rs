@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::base::chacha::Stream;
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
-use crate::base::memory::try_vec;
 use crate::base::simd::{Kernel, SimdLevel};
 use crate::codec::config::Scaling;
 use crate::numeric::reduce::require_finite;
@@ -19,6 +18,8 @@ use crate::numeric::reduce::require_finite;
 const BLOCK: usize = 4096;
 /// Blocks that are worth a thread.
 const PART_BLOCKS: usize = 16;
+/// Rows that words are drawn for at a time.
+const DRAWS: usize = 128;
 /// First words of the stream's uses.
 const ORDER_WORDS: u64 = 64;
 const TAIL_SIGN_WORDS: u64 = 16384;
@@ -135,7 +136,7 @@ impl<'a> Layout<'a> {
             unit: (1.0 / root) as f32,
         };
         if k > 0 {
-            let mut order = RowOrder::new(exec.level(), stream, block)?;
+            let mut order = RowOrder::new(exec.level(), stream, block);
             let least = layout.least();
             layout.rows = [order.first(least, block), order.first((least + 1).min(block), block)];
             if layout.rest > 0 {
@@ -180,9 +181,7 @@ impl<'a> Layout<'a> {
         let mut take = |x: &[f32], rows: &[u16]| {
             lost |= rows.is_empty() && !x[0].is_finite();
             let (now, later) = std::mem::take(&mut out).split_at_mut(rows.len());
-            for (value, &row) in now.iter_mut().zip(rows) {
-                *value = x[usize::from(row)] * self.factor;
-            }
+            gather(x, rows, self.factor, now);
             out = later;
         };
         // Whole blocks, but for one that shares its values with a tail.
@@ -216,10 +215,7 @@ impl<'a> Layout<'a> {
         let mut data = data;
         let mut put = |x: &mut [f32], rows: &[u16]| {
             let (now, later) = data.split_at(rows.len());
-            x.fill(0.0);
-            for (&value, &row) in now.iter().zip(rows) {
-                x[usize::from(row)] = value * self.factor;
-            }
+            scatter(now, rows, self.factor, x);
             data = later;
         };
         let with_tail = start + out.len() == self.n && self.rest > 0;
@@ -265,37 +261,83 @@ impl<'a> Layout<'a> {
 }
 
 /// The random order of rows, drawn as far as it is asked for.
-struct RowOrder {
+struct RowOrder<'a> {
+    level: SimdLevel,
+    stream: &'a Stream,
     order: Vec<u16>,
-    words: Vec<u32>,
+    words: [u32; DRAWS],
     drawn: usize,
 }
 
-impl RowOrder {
-    fn new(level: SimdLevel, stream: &Stream, block: usize) -> Result<Self> {
-        let mut words = try_vec(block)?;
-        stream.words(level, ORDER_WORDS, &mut words);
-        Ok(Self { order: (0..block as u16).collect(), words, drawn: 0 })
+impl<'a> RowOrder<'a> {
+    fn new(level: SimdLevel, stream: &'a Stream, block: usize) -> Self {
+        Self { level, stream, order: (0..block as u16).collect(), words: [0; DRAWS], drawn: 0 }
     }
 
     /// The first `count` rows that are below `below`, ascending.
     fn first(&mut self, count: usize, below: usize) -> Vec<u16> {
-        let mut rows = Vec::with_capacity(count);
-        let mut at = 0;
-        while rows.len() < count {
+        if count >= below {
+            return (0..below as u16).collect();
+        }
+        let mut kept = [0_u64; BLOCK / 64];
+        let (mut at, mut left) = (0, count);
+        while left > 0 {
             if at == self.drawn {
-                let left = self.order.len() - at;
-                let other = at + (u64::from(self.words[at]) * left as u64 >> 32) as usize;
-                self.order.swap(at, other);
-                self.drawn += 1;
+                self.draw();
             }
-            if usize::from(self.order[at]) < below {
-                rows.push(self.order[at]);
+            let row = usize::from(self.order[at]);
+            if row < below {
+                kept[row / 64] |= 1 << (row % 64);
+                left -= 1;
             }
             at += 1;
         }
-        rows.sort_unstable();
+        let mut rows = Vec::with_capacity(count);
+        for (word, mut bits) in kept.into_iter().enumerate() {
+            while bits != 0 {
+                rows.push((64 * word) as u16 + bits.trailing_zeros() as u16);
+                bits &= bits - 1;
+            }
+        }
         rows
+    }
+
+    fn draw(&mut self) {
+        let at = self.drawn;
+        if at.is_multiple_of(DRAWS) {
+            self.stream.words(self.level, ORDER_WORDS + at as u64, &mut self.words);
+        }
+        let left = self.order.len() - at;
+        let other = at + (u64::from(self.words[at % DRAWS]) * left as u64 >> 32) as usize;
+        self.order.swap(at, other);
+        self.drawn += 1;
+    }
+}
+
+/// The rows of `x`, times `factor`.
+fn gather(x: &[f32], rows: &[u16], factor: f32, out: &mut [f32]) {
+    if rows.len() == x.len() {
+        for (value, &x) in out.iter_mut().zip(x) {
+            *value = x * factor;
+        }
+        return;
+    }
+    for (value, &row) in out.iter_mut().zip(rows) {
+        *value = x[usize::from(row)] * factor;
+    }
+}
+
+/// The values times `factor` in their rows of `x`, and zeros in the others.
+fn scatter(values: &[f32], rows: &[u16], factor: f32, x: &mut [f32]) {
+    if rows.len() == x.len() {
+        for (x, &value) in x.iter_mut().zip(values) {
+            *x = value * factor;
+        }
+        return;
+    }
+    x.fill(0.0);
+    for (&value, &row) in values.iter().zip(rows) {
+        x[usize::from(row)] = value * factor;
     }
 }
 
