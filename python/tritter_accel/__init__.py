@@ -7,7 +7,7 @@ projections that both ends regenerate from a seed, and the engine (:class:`Tape`
 
 from __future__ import annotations
 
-from . import compression, engine, exceptions, init, mixed_precision, nn, random, train
+from . import compression, engine, exceptions, init, mixed_precision, nn, random, train, wire
 from ._core import __version__, get_num_threads, set_num_threads, simd_level
 from .compression import (
     CompressedGradient,
@@ -43,6 +43,7 @@ from .exceptions import (
     ShapeError,
     TapeError,
     TrainingError,
+    WireError,
 )
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "TrainingConfig",
     "TrainingError",
     "Value",
+    "WireError",
     "__version__",
     "clip_gradients",
     "compression",
@@ -87,4 +89,5 @@ __all__ = [
     "set_num_threads",
     "simd_level",
     "train",
+    "wire",
 ]

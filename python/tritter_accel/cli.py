@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import __version__, get_num_threads, set_num_threads, simd_level
+from . import __version__, exchange_options, get_num_threads, set_num_threads, simd_level
 from .corpus import Corpus
 from .engine import Parameters
-from .exceptions import ArgumentError, CorpusError, NonFiniteError
+from .exceptions import ArgumentError, CorpusError, InvalidRatioError, NonFiniteError
 from .names_network import NamesNetwork, Seeds
 from .report import (
     INSTALL,
@@ -165,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FRACTION",
         help="share of the words to hold out (default: %(default)s)",
     )
+    exchange_options.add_options(train)
     train.add_argument("--plot", type=Path, metavar="FILE.png", help="write a plot of the losses")
     train.add_argument("--json", type=Path, metavar="FILE", help="write a record of the run")
     train.add_argument(
@@ -190,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
         sys.stdout.flush()
-    except (UsageError, ReportError, CorpusError, ArgumentError, NonFiniteError) as error:
+    except (UsageError, ReportError, CorpusError, ArgumentError, InvalidRatioError, NonFiniteError) as error:
         return _failed(options, f"error: {error}", 2)
     except MemoryError as error:
         return _failed(options, f"error: not enough memory{f' ({error})' if str(error) else ''}", 2)
@@ -273,6 +274,7 @@ def _count(number: int, name: str) -> str:
 
 def _train(options: argparse.Namespace) -> None:
     _check_files(options)
+    compressor = exchange_options.compressor(options)
     if options.threads is not None:
         set_num_threads(options.threads)
     say = _silent if options.quiet else _say
@@ -315,6 +317,8 @@ def _train(options: argparse.Namespace) -> None:
         batch_size=batch_size,
         shards=shards,
         momentum=options.momentum,
+        compressor=compressor,
+        error_feedback=options.error_feedback,
     )
     began = time.perf_counter()
     with progress(options.steps, quiet=options.quiet) as advance:
@@ -326,10 +330,14 @@ def _train(options: argparse.Namespace) -> None:
         raise UsageError(_diverged(options, len(losses) - 1))
     say(f"{_count(options.steps, 'step')} in {seconds:.2f} s, {rate:,.0f} steps/s")
     say(f"nodes on the tape: {nodes} before, {network.network.nodes} after")
-    dense = 4 * parameters
-    say(
-        f"exchange: none ({_count(shards, 'shard')} in one process): 0 bytes a step, float32 gradient {dense:,} bytes"
+    exchange = exchange_options.record(
+        options,
+        workers=shards,
+        parameters=parameters,
+        steps=options.steps,
+        bytes_sent=trainer.bytes_sent,
     )
+    say(exchange_options.summary(exchange, parameters))
 
     ends, means = _windows(losses)
     lines = {"uniform": uniform, "bigram limit": limit}
@@ -368,16 +376,7 @@ def _train(options: argparse.Namespace) -> None:
                 "parameters": parameters,
                 "parameters_sha256": _digest(trained),
                 "validation_loss": validation,
-                "exchange": {
-                    "kind": "local",
-                    "plan": None,
-                    "ranks": 1,
-                    "workers": shards,
-                    "compress": "none",
-                    "bytes_sent_per_step": 0,
-                    "dense_bytes_per_step": 2 * (shards - 1) * dense // shards,
-                    "reduction": None,
-                },
+                "exchange": exchange,
                 "samples": names,
             },
         )
@@ -425,7 +424,11 @@ def _run(
         if not dropped:
             stop = min(stop, options.lr_drop_at)
         began = time.perf_counter()
-        made = trainer.run(stop - step, rate)
+        try:
+            made = trainer.run(stop - step, rate)
+        except NonFiniteError as error:
+            # What is no number cannot be sent as digits.
+            raise UsageError(_diverged(options, trainer.step)) from error
         # Doubled while calls are short, so that every size of batch shows its progress.
         taken = time.perf_counter() - began
         call = (

@@ -20,6 +20,7 @@ __all__ = [
     "ShapeError",
     "TapeError",
     "TrainingError",
+    "WireError",
 ]
 
 
@@ -158,3 +159,17 @@ class AllocationError(TrainingError, MemoryError):
 
 class InternalError(TrainingError, RuntimeError):
     """A fault of this package, never of its user; please report it."""
+
+
+class WireError(TrainingError, ValueError):
+    """Bytes that are no message: damaged, forged, or of a version that this package does not know.
+
+    Attributes
+    ----------
+    field : str
+        The field of ``docs/wire_format.md`` that cannot be right.
+    """
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message, field)
+        self.field = field

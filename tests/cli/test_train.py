@@ -78,7 +78,8 @@ def test_the_record_holds_what_is_promised(golden: Golden) -> None:
     assert found["tape_nodes"] == NamesNetwork(27).network.nodes
     assert found["validation_loss"] is None
     assert found["exchange"] == {
-        "kind": "local", "plan": None, "ranks": 1, "workers": 8, "compress": "none", "bytes_sent_per_step": 0,
+        "kind": "local", "plan": None, "ranks": 1, "workers": 8, "compress": "none", "quantize": "none",
+        "error_feedback": False, "message_bytes": 0, "bytes_sent_per_step": 0,
         "dense_bytes_per_step": 2 * 7 * 4 * 6097 // 8, "reduction": None,
     }  # fmt: skip
 

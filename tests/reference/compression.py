@@ -41,7 +41,12 @@ def stream_id(step: int, slot: int) -> int:
 
 def compressed_dim(n: int, ratio: float) -> int:
     """k = max(ceil(f32(n) * f32(ratio)), 64), the product in float32."""
-    return max(int(np.ceil(np.float32(n) * np.float32(ratio))), SMALLEST_DIM)
+    return max(int(np.ceil(_nearest_float32(n) * np.float32(ratio))), SMALLEST_DIM)
+
+
+def _nearest_float32(n: int) -> np.float32:
+    """A 64-bit integer rounded to float32 once; `np.float32(n)` would go through float64."""
+    return np.float32(np.uint64(n).astype(np.float32))
 
 
 def projection_rows(seed: int, stream: int, first: int, rows: int, k: int) -> Trits:
@@ -106,6 +111,8 @@ def decompress(
     k = data.size
     stream = stream_id(step, slot)
     x = np.zeros(n, dtype=np.float32)
+    if k == 0:
+        return x
     rows_at_once = max(ENTRIES_AT_ONCE // k, 1)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         scaled = data * projection_factor(scaling, n, k)
@@ -166,11 +173,15 @@ def norm(values: Float32Array) -> float:
 
 
 def clip(gradients: Float32Array, max_norm: float) -> Float32Array:
-    """The gradient itself where its norm is at most max_norm, else the gradient times max_norm / norm."""
+    """The gradient itself where its norm is at most max_norm, else the gradient times max_norm / norm.
+
+    Quotient and products are float64; each product is rounded once.
+    """
     length = norm(gradients)
     if length <= max_norm:
         return gradients.copy()
-    return gradients * np.float32(max_norm / length)
+    with np.errstate(under="ignore"):
+        return (gradients.astype(np.float64) * (max_norm / length)).astype(np.float32)
 
 
 # Ternary quantisation
@@ -193,22 +204,26 @@ def quantise(values: Float32Array, form: QuantizerScale = "reference") -> Ternar
 
     reference      scale = mean |v| (1 when that is at most 1e-10), kept where |v / scale| > 0.5
     least_squares  kept where |v| > 0.777 mean |v|, scale = mean |v| of the kept
-    unbiased       kept in the same way, scale = |v|^2 / <q, v>
+    unbiased       kept in the same way, scale = |v|^2 / <trits, v>
+
+    Of zeros alone, or of nothing, nothing is kept and the scale is 1. A scale beyond float32 comes as infinity.
     """
-    mean = sum_magnitudes(values) / values.size
-    if np.float32(mean) <= np.float32(SMALLEST_MEAN):
-        scale = np.float32(1.0)
-        return Ternary(_divided_trits(values, scale), scale, 0.5)
+    mean = sum_magnitudes(values) / values.size if values.size else 0.0
     if form == "reference":
         scale = np.float32(mean)
+        if scale <= np.float32(SMALLEST_MEAN):
+            scale = np.float32(1.0)
         return Ternary(_divided_trits(values, scale), scale, 0.5 * float(scale))
     threshold = THRESHOLD * mean
     magnitudes = np.abs(values.astype(np.float64))
     kept = magnitudes > threshold
+    if not kept.any():
+        return Ternary(np.zeros(values.shape, dtype=np.int8), np.float32(1.0), threshold)
     inner = fixed_order_sum(np.where(kept, magnitudes, 0.0))
     top = inner / int(kept.sum()) if form == "least_squares" else sum_squares(values) / inner
     trits = np.where(kept, np.sign(values), 0.0).astype(np.int8)
-    return Ternary(trits, np.float32(top), threshold)
+    with np.errstate(over="ignore", under="ignore"):
+        return Ternary(trits, np.float32(top), threshold)
 
 
 def _divided_trits(values: Float32Array, scale: np.float32) -> Trits:
@@ -256,6 +271,14 @@ class Accumulator:
 def bf16_truncate(values: Float32Array) -> NDArray[np.uint16]:
     """The upper half of the bits, as it is (so a NaN whose payload is in the lower half turns into inf)."""
     return (values.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def bf16_nearest_even(values: Float32Array) -> NDArray[np.uint16]:
+    """The nearest bfloat16, of two the even one; beyond the largest one infinity; a NaN the quiet one of its sign."""
+    bits = values.view(np.uint32).astype(np.uint64)
+    rounded = (bits + np.uint64(0x7FFF) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)
+    quiet = np.where(bits >> np.uint64(31), np.uint64(0xFFC0), np.uint64(0x7FC0))
+    return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
 
 
 def bf16_stochastic(values: Float32Array, seed: int, step: int) -> NDArray[np.uint16]:

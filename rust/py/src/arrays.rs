@@ -48,6 +48,9 @@ impl Scalar for u16 {
         "convert_to_bf16 makes them from float32".into()
     }
 }
+impl Scalar for u8 {
+    const NAME: &'static str = "uint8";
+}
 impl Scalar for i8 {
     const NAME: &'static str = "int8";
 }
@@ -110,6 +113,25 @@ pub fn read_bf16<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Input<'
         return read(name, &array.call_method1(intern!(py, "view"), ("uint16",))?);
     }
     read(name, value)
+}
+
+/// Borrows the bytes of any object with a buffer, whatever the type of its elements.
+pub fn read_bytes<'py>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<Input<'py, u8>> {
+    let py = value.py();
+    let Ok(view) = PyMemoryView::from(value) else {
+        return read(name, value);
+    };
+    let numpy = py.import(intern!(py, "numpy"))?;
+    let options = PyDict::new(py);
+    options.set_item("dtype", "uint8")?;
+    let array = if view.getattr(intern!(py, "nbytes"))?.eq(0)? {
+        numpy.call_method(intern!(py, "empty"), (0,), Some(&options))?
+    } else {
+        numpy.call_method(intern!(py, "frombuffer"), (view,), Some(&options)).map_err(|cause| {
+            array_error(name, format!("is not contiguous ({}); call bytes({name})", cause.value(py)))
+        })?
+    };
+    read(name, &array)
 }
 
 /// An array borrowed to be written.

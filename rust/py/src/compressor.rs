@@ -3,25 +3,31 @@
 use pyo3::prelude::*;
 use pyo3::types::PySequence;
 use tritter_core::codec::compressor::{GradientCompressor as Core, Origin};
-use tritter_core::codec::config::Ratio;
+use tritter_core::codec::config::{Projection, Ratio};
 use tritter_core::codec::many::common_origin;
+use tritter_core::codec::message::Header;
 
 use crate::arguments::{Argument, f32_argument, instance_argument, u32_argument, usize_argument, wrong_type};
-use crate::arrays::{Input, Output, inputs, read, rows};
+use crate::arrays::{Input, Output, inputs, read, read_bytes, rows};
 use crate::compressed::{CompressedGradient, TernaryCompressedGradient};
 use crate::config::TrainingConfig;
 use crate::errors::raise;
 use crate::plan::ProjectionPlan;
 use crate::run::enter;
+use crate::wire;
 
-/// Entries of the matrix cost about a nanosecond each.
-pub fn nanoseconds(rows: usize, columns: usize) -> f64 {
-    rows as f64 * columns as f64
+/// Estimated time of `n` values that become `k` or come back from them.
+pub fn nanoseconds(projection: Projection, n: usize, k: usize) -> f64 {
+    match projection {
+        // Entries of the matrix cost about a nanosecond each.
+        Projection::Dense => n as f64 * k as f64,
+        _ => 2.0 * n as f64,
+    }
 }
 
-/// As [`nanoseconds`], where some vectors share the matrix: each entry is made once and used by all.
-fn nanoseconds_of_many(rows: usize, columns: usize, vectors: usize) -> f64 {
-    nanoseconds(rows, columns) * (1.0 + 0.1 * vectors as f64)
+/// As [`nanoseconds`], where some vectors share the dense matrix: each entry is made once and used by all.
+fn nanoseconds_of_many(n: usize, k: usize, vectors: usize) -> f64 {
+    nanoseconds(Projection::Dense, n, k) * (1.0 + 0.1 * vectors as f64)
 }
 
 /// A gradient to be compressed, and how.
@@ -32,11 +38,21 @@ struct Request<'py> {
     origin: Origin,
 }
 
+impl Request<'_> {
+    fn nanoseconds(&self) -> f64 {
+        nanoseconds(self.origin.projection, self.origin.original_dim, self.compressed_dim)
+    }
+}
+
 /// Compresses gradients by a random projection that both ends regenerate from a seed.
 ///
-/// The projection is an n x k matrix R of -1, 0 and +1 times a factor; compressing is ``g @ R``, decompressing
+/// The default projection is an n x k matrix R of -1, 0 and +1 times a factor; compressing is ``g @ R``, decompressing
 /// ``c @ R.T``. R is never stored or sent: entry (i, j) is decided by word ``i * k + j`` of a ChaCha8 keystream, whose
-/// stream the step and the slot select. The same call gives the same bits on every machine, at every number of threads.
+/// stream the step and the slot select. ``projection="hadamard"`` makes the same promise at a cost of n instead of n k.
+/// The same call gives the same bits on every machine, at every number of threads.
+///
+/// :meth:`encode` and :meth:`decode` are the pair for sending: bytes out, bytes in, with every projection and quantiser.
+/// :meth:`compress` and :meth:`compress_ternary` give the projection as an array.
 ///
 /// Parameters
 /// ----------
@@ -65,7 +81,7 @@ impl GradientCompressor {
         Self { core }
     }
 
-    /// The core.
+    /// The core's compressor.
     pub fn core(&self) -> Core {
         self.core
     }
@@ -92,7 +108,7 @@ impl GradientCompressor {
         let input = read::<f32>("gradients", gradients)?;
         let n = input.slice().len();
         let origin = self.origin(n, step, slot)?;
-        Ok(Request { input, ratio, compressed_dim: ratio.compressed_dim(n), origin })
+        Ok(Request { input, ratio, compressed_dim: origin.projection.compressed_dim(n, ratio), origin })
     }
 }
 
@@ -115,7 +131,8 @@ impl GradientCompressor {
         TrainingConfig::new_from(*self.core.config())
     }
 
-    /// Dimensions of the projection of `n` values: ``max(ceil(float32(n) * float32(ratio)), 64)``.
+    /// How many values stand for `n`: ``max(ceil(float32(n) * float32(ratio)), 64)`` with the dense projection, at most n
+    /// of them with "hadamard", a share of every 4096 values with "topk", n with "none".
     ///
     /// Parameters
     /// ----------
@@ -129,7 +146,7 @@ impl GradientCompressor {
     #[pyo3(signature = (n, ratio=None))]
     fn compressed_dim(&self, n: &Bound<'_, PyAny>, ratio: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
         let n = usize_argument("n", n)?;
-        Ok(self.ratio(ratio)?.compressed_dim(n))
+        Ok(self.core.config().projection().compressed_dim(n, self.ratio(ratio)?))
     }
 
     /// Project a gradient.
@@ -170,11 +187,11 @@ impl GradientCompressor {
         slot: Argument<'py>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<CompressedGradient> {
-        let Request { input, ratio, compressed_dim, origin } = self.request(gradients, ratio, step, slot)?;
-        let mut output = Output::<f32>::new(out, compressed_dim, &inputs(&input))?;
-        let (values, data) = (input.slice(), output.slice_mut());
-        let nanoseconds = nanoseconds(values.len(), compressed_dim);
-        enter(py, nanoseconds, |exec| self.core.compress(exec, values, &origin, data))?;
+        let request = self.request(gradients, ratio, step, slot)?;
+        let mut output = Output::<f32>::new(out, request.compressed_dim, &inputs(&request.input))?;
+        let (values, data) = (request.input.slice(), output.slice_mut());
+        enter(py, request.nanoseconds(), |exec| self.core.compress(exec, values, &request.origin, data))?;
+        let Request { ratio, compressed_dim, origin, .. } = request;
         let data = output.into_array(py, &[compressed_dim])?.unbind();
         Ok(CompressedGradient::made(data, compressed_dim, ratio, origin))
     }
@@ -184,7 +201,7 @@ impl GradientCompressor {
     /// Parameters
     /// ----------
     /// compressed : CompressedGradient
-    ///     Of this compressor's seed; step, slot and scaling are taken from it.
+    ///     Of this compressor's seed; step, slot, projection and scaling are taken from it.
     /// out : ndarray of float32, optional
     ///     Where to write the result.
     ///
@@ -211,7 +228,9 @@ impl GradientCompressor {
         let (n, data) = (origin.original_dim, input.slice());
         let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
         let values = output.slice_mut();
-        enter(py, nanoseconds(n, data.len()), |exec| self.core.decompress(exec, data, origin, values))?;
+        enter(py, nanoseconds(origin.projection, n, data.len()), |exec| {
+            self.core.decompress(exec, data, origin, values)
+        })?;
         output.into_array(py, &[n])
     }
 
@@ -249,13 +268,16 @@ impl GradientCompressor {
         slot: Argument<'py>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<TernaryCompressedGradient> {
-        let Request { input, compressed_dim, origin, .. } = self.request(gradients, ratio, step, slot)?;
-        let mut output = Output::<i8>::new(out, compressed_dim, &inputs(&input))?;
-        let (values, trits) = (input.slice(), output.slice_mut());
-        let nanoseconds = nanoseconds(values.len(), compressed_dim);
-        let scale = enter(py, nanoseconds, |exec| self.core.compress_ternary(exec, values, &origin, trits))?;
+        let request = self.request(gradients, ratio, step, slot)?;
+        let mut output = Output::<i8>::new(out, request.compressed_dim, &inputs(&request.input))?;
+        let (values, trits) = (request.input.slice(), output.slice_mut());
+        let scale = enter(py, request.nanoseconds(), |exec| {
+            self.core.compress_ternary(exec, values, &request.origin, trits)
+        })?;
+        let Request { ratio, compressed_dim, origin, .. } = request;
         let data = output.into_array(py, &[compressed_dim])?.unbind();
-        Ok(TernaryCompressedGradient::made(data, compressed_dim, scale, origin))
+        let form = self.core.config().quantizer().scale;
+        Ok(TernaryCompressedGradient::made(data, compressed_dim, scale, form, Some(ratio), origin))
     }
 
     /// Restore a gradient from the trits of its projection.
@@ -263,7 +285,7 @@ impl GradientCompressor {
     /// Parameters
     /// ----------
     /// compressed : TernaryCompressedGradient
-    ///     Of this compressor's seed; step, slot and scaling are taken from it.
+    ///     Of this compressor's seed; step, slot, projection and scaling are taken from it.
     /// out : ndarray of float32, optional
     ///     Where to write the result.
     ///
@@ -292,9 +314,98 @@ impl GradientCompressor {
         let (n, trits) = (origin.original_dim, input.slice());
         let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
         let values = output.slice_mut();
-        enter(py, nanoseconds(n, trits.len()), |exec| {
+        enter(py, nanoseconds(origin.projection, n, trits.len()), |exec| {
             self.core.decompress_ternary(exec, trits, scale, origin, values)
         })?;
+        output.into_array(py, &[n])
+    }
+
+    /// The message of a gradient: bytes that can be sent, with the header's fields as attributes.
+    ///
+    /// Projects and quantises as the config says. A message is never longer than the gradient and a header: where it would
+    /// be, it is the gradient itself.
+    ///
+    /// Parameters
+    /// ----------
+    /// gradients : ndarray of float32
+    ///     Of any shape, read flat in C order.
+    /// ratio : float, optional
+    ///     Above 0 and at most 1; the config's where none is given. Projection "none" takes none.
+    /// step, slot : int, default 0
+    ///     Select the randomness, each 0 to 2**32 - 1: every step should have its own, and so should every worker whose
+    ///     gradients are averaged.
+    ///
+    /// Returns
+    /// -------
+    /// tritter_accel.wire.Message
+    ///     A ``bytes`` object.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidRatioError, ArrayError, ArgumentError
+    /// NonFiniteError
+    ///     If values are quantised or clipped and one of them is not finite, or if it would vanish from the message.
+    #[pyo3(
+        signature = (gradients, ratio=None, *, step=Argument::Default, slot=Argument::Default),
+        text_signature = "($self, gradients, ratio=None, *, step=0, slot=0)"
+    )]
+    fn encode<'py>(
+        &self,
+        py: Python<'py>,
+        gradients: &Bound<'py, PyAny>,
+        ratio: Option<Bound<'py, PyAny>>,
+        step: Argument<'py>,
+        slot: Argument<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let ratio = self.ratio(ratio)?;
+        let input = read::<f32>("gradients", gradients)?;
+        let values = input.slice();
+        let Origin { step, slot, .. } = self.origin(values.len(), step, slot)?;
+        let header = self.core.header(values.len(), ratio, step, slot);
+        let Header { origin, compressed_dim, .. } = header;
+        let work = nanoseconds(origin.projection, values.len(), compressed_dim);
+        wire::new_message(py, &header, work, |exec, message| self.core.encode(exec, values, &header, message))
+    }
+
+    /// The gradient that a message stands for, as far as it can be had.
+    ///
+    /// Parameters
+    /// ----------
+    /// message : bytes or another object with a buffer
+    ///     Of this compressor's seed; all else is taken from it. Every field is checked before it is believed.
+    /// out : ndarray of float32, optional
+    ///     Where to write the result. A message of a stranger may stand for a gradient of any length: with `out`, only one
+    ///     of that length is taken.
+    ///
+    /// Returns
+    /// -------
+    /// ndarray of float32, shape (original_dim,)
+    ///     `out` where it is given.
+    ///
+    /// Raises
+    /// ------
+    /// WireError
+    ///     If the bytes are no message; its ``field`` says where.
+    /// SeedMismatchError
+    ///     If the compressor that made it had another seed.
+    /// DimensionMismatchError
+    ///     If `out` has another length.
+    #[pyo3(signature = (message, *, out=None))]
+    fn decode<'py>(
+        &self,
+        py: Python<'py>,
+        message: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let input = read_bytes("message", message)?;
+        let message = wire::checked(py, input.slice())?;
+        let Header { origin, compressed_dim, .. } = message.header;
+        self.core.check_seed(&origin).map_err(raise)?;
+        let n = origin.original_dim;
+        let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
+        let values = output.slice_mut();
+        let work = nanoseconds(origin.projection, n, compressed_dim);
+        enter(py, work, |exec| self.core.decode(exec, &message, values))?;
         output.into_array(py, &[n])
     }
 
@@ -351,8 +462,8 @@ impl GradientCompressor {
         let ratio = self.ratio(ratio)?;
         let input = read::<f32>("gradients", gradients)?;
         let (count, n) = rows("gradients", &input)?;
-        let k = ratio.compressed_dim(n);
         let origin = self.origin(n, step, slot)?;
+        let k = origin.projection.compressed_dim(n, ratio);
         let mut output = Output::<f32>::new(out, count.saturating_mul(k), &inputs(&input))?;
         let (values, data) = (input.slice(), output.slice_mut());
         enter(py, nanoseconds_of_many(n, k, count), |exec| {

@@ -18,6 +18,7 @@ mod classes {
     import_exception!(tritter_accel.exceptions, SeedMismatchError);
     import_exception!(tritter_accel.exceptions, ShapeError);
     import_exception!(tritter_accel.exceptions, TapeError);
+    import_exception!(tritter_accel.exceptions, WireError);
 }
 
 /// The Python exception of an error of the core: its message, then the values the class holds.
@@ -37,6 +38,7 @@ pub fn raise(error: Error) -> PyErr {
         Error::NonFinite { argument, index, value } => {
             classes::NonFiniteError::new_err((message, argument, index, value))
         }
+        Error::Wire { field, .. } => classes::WireError::new_err((message, field)),
         Error::Tape(_) => classes::TapeError::new_err((message,)),
         Error::Shape(_) => classes::ShapeError::new_err((message,)),
         Error::Memory { bytes } => classes::AllocationError::new_err((message, bytes)),

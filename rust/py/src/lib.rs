@@ -36,6 +36,7 @@ mod splitmix;
 mod tape;
 mod threads;
 mod trainer;
+mod wire;
 
 use pyo3::prelude::*;
 
@@ -61,6 +62,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compressed::TernaryCompressedGradient>()?;
     module.add_class::<compressor::GradientCompressor>()?;
     module.add_class::<plan::ProjectionPlan>()?;
+    wire::register(module)?;
     module.add_function(wrap_pyfunction!(clip::gradient_norm, module)?)?;
     module.add_function(wrap_pyfunction!(clip::clip_gradients, module)?)?;
     Ok(())

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use tritter_core::codec::config::Ratio;
+use tritter_core::codec::config::{Projection, Ratio};
 use tritter_core::codec::plan::ProjectionPlan as Core;
 
 use crate::arguments::{Argument, instance_argument, u64_argument, usize_argument};
@@ -69,13 +69,14 @@ impl ProjectionPlan {
         let ratio = compressor.ratio(ratio)?;
         let origin = compressor.origin(n, step, slot)?;
         let max_bytes = max_bytes.or(MAX_BYTES, |bytes| u64_argument("max_bytes", bytes))?;
-        let (compressor, k) = (compressor.core(), ratio.compressed_dim(n));
-        let core = enter(py, nanoseconds(n, k), |exec| Core::new(exec, compressor, origin, k, max_bytes))?;
+        let (compressor, k) = (compressor.core(), origin.projection.compressed_dim(n, ratio));
+        let nanoseconds = nanoseconds(Projection::Dense, n, k);
+        let core = enter(py, nanoseconds, |exec| Core::new(exec, compressor, origin, k, max_bytes))?;
         Ok(Self { core, ratio, max_bytes })
     }
 
     fn nanoseconds(&self) -> f64 {
-        KEPT * nanoseconds(self.original_dim(), self.compressed_dim())
+        KEPT * nanoseconds(Projection::Dense, self.original_dim(), self.compressed_dim())
     }
 }
 

@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use tritter_core::base::error::Error;
+use tritter_core::exchange::local::Compression;
 use tritter_core::train::data::Samples;
 use tritter_core::train::trainer::{Settings, Trainer as Core};
 
-use crate::arguments::{f32_argument, instance_argument, usize_argument};
+use crate::arguments::{Argument, bool_argument, f32_argument, instance_argument, usize_argument};
+use crate::compressor::GradientCompressor;
 use crate::entry::{Entry, check_layout, columns};
 use crate::errors::raise;
 use crate::parameters::Parameters;
@@ -38,6 +40,11 @@ use crate::run::enter;
 ///     Parts a batch is cut into, at most `batch_size`; 8, or as many as there are samples in a smaller batch.
 /// momentum : float, default 0
 ///     ``v = momentum * v + gradient`` and ``parameters -= learning_rate * v``; at least 0 and below 1.
+/// compressor : GradientCompressor, optional
+///     Every shard's gradient is encoded by it, with the step and the shard as ``step`` and ``slot``, and decoded from the bytes
+///     before it is added to the others: what a run over a network would compute. Its config's ratio is used.
+/// error_feedback : bool, default False
+///     Add to each gradient what the messages before it could not say. Needs a compressor that is not unbiased.
 #[pyclass(frozen, module = "tritter_accel.train")]
 pub struct Trainer {
     core: Mutex<Core>,
@@ -58,7 +65,15 @@ impl Trainer {
 #[pymethods]
 impl Trainer {
     #[new]
-    #[pyo3(signature = (entry, parameters, data, *, batch_size, shards=None, momentum=None))]
+    #[pyo3(
+        signature = (
+            entry, parameters, data, *, batch_size, shards=None, momentum=None, compressor=None,
+            error_feedback=Argument::Default
+        ),
+        text_signature = "(entry, parameters, data, *, batch_size, shards=None, momentum=None, compressor=None, \
+            error_feedback=False)"
+    )]
+    #[allow(clippy::too_many_arguments)] // what a trainer is made of
     fn new(
         py: Python<'_>,
         entry: &Bound<'_, PyAny>,
@@ -67,12 +82,26 @@ impl Trainer {
         batch_size: &Bound<'_, PyAny>,
         shards: Option<&Bound<'_, PyAny>>,
         momentum: Option<&Bound<'_, PyAny>>,
+        compressor: Option<&Bound<'_, PyAny>>,
+        error_feedback: Argument<'_>,
     ) -> PyResult<Self> {
         let entry = instance_argument::<Entry>("entry", entry)?.get().core();
         let parameters = instance_argument::<Parameters>("parameters", parameters)?.get();
         check_layout(entry.network(), parameters)?;
         let batch_size = usize_argument("batch_size", batch_size)?;
+        let feedback = error_feedback.or(false, |given| bool_argument("error_feedback", given))?;
+        let compression = compressor
+            .map(|compressor| {
+                let compressor = instance_argument::<GradientCompressor>("compressor", compressor)?.get();
+                Compression::new(compressor.core(), feedback).map_err(raise)
+            })
+            .transpose()?;
+        if feedback && compression.is_none() {
+            let message = "got True without a compressor, which loses nothing; pass compressor=";
+            return Err(raise(Error::argument("error_feedback", message)));
+        }
         let settings = Settings {
+            compression,
             batch_size,
             shards: shards.map_or(Ok(batch_size.clamp(1, 8)), |shards| usize_argument("shards", shards))?,
             momentum: momentum.map_or(Ok(0.0), |momentum| f32_argument("momentum", momentum))?,
@@ -126,15 +155,26 @@ impl Trainer {
         Ok(self.core()?.step())
     }
 
+    /// Bytes of all messages that the shards sent, each counted once; 0 without a compressor.
+    #[getter]
+    fn bytes_sent(&self) -> PyResult<u64> {
+        Ok(self.core()?.bytes_sent())
+    }
+
     fn __reduce__(&self) -> PyResult<()> {
         Err(raise(Error::Tape("a trainer does not pickle; pickle its parameters and start another".into())))
     }
 
     fn __repr__(&self) -> PyResult<String> {
         let core = self.core()?;
-        let Settings { batch_size, shards, momentum } = core.settings();
+        let Settings { batch_size, shards, momentum, compression } = core.settings();
+        let sent = match compression {
+            None => "",
+            Some(compression) if compression.error_feedback() => ", compressed with error feedback",
+            Some(_) => ", compressed",
+        };
         Ok(format!(
-            "Trainer(step {}, {} samples, batch_size {batch_size}, shards {shards}, momentum {momentum})",
+            "Trainer(step {}, {} samples, batch_size {batch_size}, shards {shards}, momentum {momentum}{sent})",
             core.step(),
             core.samples()
         ))

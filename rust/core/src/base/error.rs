@@ -61,6 +61,14 @@ pub enum Error {
         /// The value.
         value: f32,
     },
+    /// Bytes that are no message.
+    #[error("message field {field}: {message}")]
+    Wire {
+        /// The field that cannot be right.
+        field: &'static str,
+        /// What came, and what was wanted.
+        message: String,
+    },
     /// A step of recording or running a network that has no meaning.
     #[error("{0}")]
     Tape(String),
@@ -85,6 +93,11 @@ impl Error {
     /// A value of `argument` that has no meaning; `message` says what came and what was wanted.
     pub fn argument(argument: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Argument { argument: argument.into(), message: message.into() }
+    }
+
+    /// A field of a message that cannot be right.
+    pub fn wire(field: &'static str, message: impl Into<String>) -> Self {
+        Self::Wire { field, message: message.into() }
     }
 }
 

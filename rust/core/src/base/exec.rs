@@ -100,9 +100,19 @@ impl<'a> Exec<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::{Error, Exec, SimdLevel};
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Runs `check` at every level of this CPU, on one thread and on a pool.
+    pub(crate) fn everywhere(check: impl Fn(&Exec<'_>)) {
+        let never = AtomicBool::new(false);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+        for level in SimdLevel::available() {
+            check(&Exec::serial(level));
+            check(&Exec::new(level, Some(&pool), &never));
+        }
+    }
 
     #[test]
     fn parts_come_in_order_whatever_the_threads() {

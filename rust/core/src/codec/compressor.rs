@@ -1,18 +1,27 @@
-//! The compressor: from a gradient to its projection, plain or ternary, and back.
+//! The compressor: from a gradient to what is sent of it, and back.
 //!
-//! It writes to memory of the caller's, whose length is the number of dimensions. What comes back must be told how it
-//! was made: [`Origin`] holds all of it, and travels with the data.
+//! It writes to memory of the caller's, whose length is the number of dimensions or of bytes. What comes back must be told
+//! how it was made: [`Origin`] holds all of it, and travels with the data.
+
+use std::borrow::Cow;
 
 use crate::base::chacha::{Key, Stream};
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
-use crate::codec::config::{Projection, Ratio, Scaling, TrainingConfig};
-use crate::codec::{dense, ternary};
+use crate::base::simd::Kernel;
+use crate::codec::config::{Projection, Quantize, Ratio, Scaling, TrainingConfig};
+use crate::codec::message::{Header, Message};
+use crate::codec::quantizer::check_scale;
+use crate::codec::{dense, hadamard, ternary, topk};
+use crate::numeric::bf16;
 use crate::numeric::clip::clip_to_norm;
 use crate::numeric::reduce::require_finite;
 
-/// What decides the matrix of a compressed gradient, apart from its number of dimensions.
+/// Values that are worth a thread where they are only copied or rounded.
+const PART: usize = 1 << 16;
+
+/// What decides how a compressed gradient comes back, apart from its number of dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Origin {
     /// Values of the gradient.
@@ -23,6 +32,8 @@ pub struct Origin {
     pub step: u32,
     /// Which of several gradients of a step.
     pub slot: u32,
+    /// How it was brought down to fewer values.
+    pub projection: Projection,
     /// The factor of both directions.
     pub scaling: Scaling,
 }
@@ -51,14 +62,27 @@ impl GradientCompressor {
         &self.config
     }
 
-    /// `ratio`, or the config's where there is none.
+    /// `ratio`, or the config's where there is none; 1 where every value is sent, and no other can be asked for.
     pub fn ratio(&self, ratio: Option<f32>) -> Result<Ratio> {
-        ratio.map_or(Ok(self.config.default_compression_ratio()), Ratio::new)
+        let sends_all = self.config.projection() == Projection::None;
+        let asked = ratio.map(Ratio::new).transpose()?;
+        match asked {
+            Some(asked) if sends_all && asked.get() != 1.0 => {
+                let message = format!(
+                    "got {}, and projection none sends every value; pass no ratio, or choose hadamard or topk",
+                    asked.get()
+                );
+                Err(Error::argument("ratio", message))
+            }
+            None if sends_all => Ratio::new(1.0),
+            asked => Ok(asked.unwrap_or(self.config.default_compression_ratio())),
+        }
     }
 
     /// What a gradient of `original_dim` values that this compressor compresses carries with it.
     pub fn origin(&self, original_dim: usize, step: u32, slot: u32) -> Origin {
-        Origin { original_dim, seed: self.config.seed(), step, slot, scaling: self.config.scaling() }
+        let (projection, scaling) = (self.config.projection(), self.config.scaling());
+        Origin { original_dim, seed: self.config.seed(), step, slot, projection, scaling }
     }
 
     /// Writes the projection of `gradients` to `out`.
@@ -73,28 +97,16 @@ impl GradientCompressor {
         out: &mut [f32],
     ) -> Result<()> {
         expect_len(origin.original_dim, gradients.len())?;
-        let scale = origin.scaling.factor(gradients.len(), out.len());
-        match self.config.gradient_clipping() {
-            Some(limit) => {
-                let mut clipped = try_vec(gradients.len())?;
-                clip_to_norm(exec, "gradients", gradients, limit, &mut clipped)?;
-                self.project(exec, &clipped, origin, scale, out)
-            }
-            None => self.project(exec, gradients, origin, scale, out),
-        }
+        project(exec, &self.clipped(exec, gradients)?, origin, out)
     }
 
-    fn project(
-        &self,
-        exec: &Exec<'_>,
-        gradients: &[f32],
-        origin: &Origin,
-        scale: f32,
-        out: &mut [f32],
-    ) -> Result<()> {
-        match self.config.projection() {
-            Projection::Dense => dense::compress(exec, &origin.stream(), gradients, scale, out),
-        }
+    pub(super) fn clipped<'a>(&self, exec: &Exec<'_>, gradients: &'a [f32]) -> Result<Cow<'a, [f32]>> {
+        let Some(limit) = self.config.gradient_clipping() else {
+            return Ok(Cow::Borrowed(gradients));
+        };
+        let mut clipped = try_vec(gradients.len())?;
+        clip_to_norm(exec, "gradients", gradients, limit, &mut clipped)?;
+        Ok(Cow::Owned(clipped))
     }
 
     /// [`Error::SeedMismatch`] if what was compressed had another seed.
@@ -107,10 +119,7 @@ impl GradientCompressor {
     pub fn decompress(&self, exec: &Exec<'_>, data: &[f32], origin: &Origin, out: &mut [f32]) -> Result<()> {
         self.check_seed(origin)?;
         expect_len(origin.original_dim, out.len())?;
-        let scale = origin.scaling.factor(out.len(), data.len());
-        match self.config.projection() {
-            Projection::Dense => dense::decompress(exec, &origin.stream(), data, scale, out),
-        }
+        expand(exec, data, origin, out)
     }
 
     /// Writes the trits of the projection of `gradients` to `out` and returns their scale.
@@ -123,11 +132,15 @@ impl GradientCompressor {
         origin: &Origin,
         out: &mut [i8],
     ) -> Result<f32> {
+        let quantizer = self.config.quantizer();
+        if let Some(block) = quantizer.block() {
+            let message = format!("got {block}, and compress_ternary has one scale; call encode");
+            return Err(Error::argument("quantizer_block", message));
+        }
         require_finite(exec, "gradients", gradients)?;
         let mut projection = try_vec(out.len())?;
         self.compress(exec, gradients, origin, &mut projection)?;
-        require_finite(exec, "projection of gradients", &projection)?;
-        ternary::quantise(exec, &projection, self.config.quantizer_scale(), out)
+        ternary::quantise(exec, PROJECTION, &projection, quantizer.scale, out)
     }
 
     /// [`Self::decompress`] of trits and their scale.
@@ -141,6 +154,191 @@ impl GradientCompressor {
     ) -> Result<()> {
         self.decompress(exec, &ternary::values(trits, scale)?, origin, out)
     }
+
+    /// The header of the message of such a gradient, which decides its length. A message that would be longer than the
+    /// gradient is the gradient.
+    pub fn header(&self, original_dim: usize, ratio: Ratio, step: u32, slot: u32) -> Header {
+        let origin = self.origin(original_dim, step, slot);
+        let header = Header {
+            origin,
+            compressed_dim: origin.projection.compressed_dim(original_dim, ratio),
+            ratio: Some(ratio),
+            quantizer: self.config.quantizer().on_the_wire(),
+        };
+        let raw = original_dim.checked_mul(4);
+        if header.payload_len().is_none_or(|len| raw.is_some_and(|raw| len > raw)) {
+            return Header::raw(origin);
+        }
+        header
+    }
+
+    /// Writes the message of `gradients` under `header` to `message`.
+    ///
+    /// Values that become digits must be finite. Otherwise a NaN or an infinity shows in the message.
+    pub fn encode(
+        &self,
+        exec: &Exec<'_>,
+        gradients: &[f32],
+        header: &Header,
+        message: &mut [u8],
+    ) -> Result<()> {
+        let origin = &header.origin;
+        expect_len(origin.original_dim, gradients.len())?;
+        let quantizer = header.quantizer;
+        header.write(message, |indices, scales, bytes| {
+            let clipped = self.clipped(exec, gradients)?;
+            let (argument, values) = match (origin.projection, header.ratio) {
+                (Projection::None, _) => ("gradients", clipped),
+                (Projection::TopK, Some(ratio)) => {
+                    let mut values = try_vec(header.compressed_dim)?;
+                    topk::compress(exec, &clipped, ratio, indices, &mut values)?;
+                    (PROJECTION, Cow::Owned(values))
+                }
+                _ => {
+                    let mut values = try_vec(header.compressed_dim)?;
+                    project(exec, &clipped, origin, &mut values)?;
+                    (PROJECTION, Cow::Owned(values))
+                }
+            };
+            match quantizer.quantize {
+                Quantize::None => write_floats(exec, &values, bytes),
+                Quantize::Bfloat16 => write_bfloat16(exec, &values, bytes),
+                _ => quantizer.encode(exec, argument, &values, scales, bytes).or_else(|error| {
+                    // Where it came from says more than where it showed.
+                    require_finite(exec, "gradients", gradients)?;
+                    Err(error)
+                }),
+            }
+        })
+    }
+
+    /// Writes the gradient that `message` stands for to `out`.
+    pub fn decode(&self, exec: &Exec<'_>, message: &Message<'_>, out: &mut [f32]) -> Result<()> {
+        let Header { origin, compressed_dim, ratio, .. } = &message.header;
+        self.check_seed(origin)?;
+        expect_len(origin.original_dim, out.len())?;
+        if origin.projection == Projection::None {
+            return message.values(exec, out);
+        }
+        let mut values = try_vec(*compressed_dim)?;
+        message.values(exec, &mut values)?;
+        match (origin.projection, ratio) {
+            (Projection::TopK, Some(ratio)) => topk::decompress(exec, message.indices, &values, *ratio, out),
+            _ => expand(exec, &values, origin, out),
+        }
+    }
+}
+
+/// What values are called that a caller never sees.
+const PROJECTION: &str = "projection of gradients";
+
+impl Message<'_> {
+    /// Writes the values that were sent to `out`, as many as there are.
+    pub fn values(&self, exec: &Exec<'_>, out: &mut [f32]) -> Result<()> {
+        let bytes = self.values;
+        match self.header.quantizer.quantize {
+            Quantize::None => exec.for_each_chunk_mut(out, PART, |part, out| {
+                let bytes = bytes[4 * part * PART..].as_chunks::<4>().0;
+                for (value, bytes) in out.iter_mut().zip(bytes) {
+                    *value = f32::from_le_bytes(*bytes);
+                }
+                Ok(())
+            }),
+            Quantize::Bfloat16 => exec.for_each_chunk_mut(out, PART, |part, out| {
+                let bytes = bytes[2 * part * PART..].as_chunks::<2>().0;
+                for (value, bytes) in out.iter_mut().zip(bytes) {
+                    *value = bf16::to_f32(u16::from_le_bytes(*bytes));
+                }
+                Ok(())
+            }),
+            _ => self.header.quantizer.decode(exec, self.scales, bytes, out),
+        }
+    }
+
+    /// Writes the trits that were sent to `out` and returns their scale, for ternary values of one scale.
+    pub fn trits(&self, exec: &Exec<'_>, out: &mut [i8]) -> Result<f32> {
+        let scale = self.scales.first_chunk::<4>().map_or(1.0, |bytes| f32::from_le_bytes(*bytes));
+        self.header.quantizer.trits(exec, self.values, out)?;
+        Ok(scale)
+    }
+}
+
+impl Header {
+    /// Writes the message of a projection that has been made.
+    pub fn write_values(&self, exec: &Exec<'_>, values: &[f32], message: &mut [u8]) -> Result<()> {
+        expect_len(self.compressed_dim, values.len())?;
+        self.write(message, |_, _, bytes| write_floats(exec, values, bytes))
+    }
+
+    /// Writes the message of trits that have been made.
+    pub fn write_trits(&self, exec: &Exec<'_>, trits: &[i8], scale: f32, message: &mut [u8]) -> Result<()> {
+        expect_len(self.compressed_dim, trits.len())?;
+        check_scale(scale, 0)?;
+        self.write(message, |_, scales, bytes| {
+            scales.copy_from_slice(&scale.to_le_bytes()[..scales.len()]);
+            self.quantizer.pack_trits(exec, trits, bytes)
+        })
+    }
+}
+
+fn write_floats(exec: &Exec<'_>, values: &[f32], bytes: &mut [u8]) -> Result<()> {
+    exec.for_each_chunk_mut(bytes, 4 * PART, |part, bytes| {
+        for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(&values[part * PART..]) {
+            *bytes = value.to_le_bytes();
+        }
+        Ok(())
+    })
+}
+
+fn write_bfloat16(exec: &Exec<'_>, values: &[f32], bytes: &mut [u8]) -> Result<()> {
+    exec.for_each_chunk_mut(bytes, 2 * PART, |part, bytes| {
+        exec.level().run(Bfloat16 { values: &values[part * PART..], bytes });
+        Ok(())
+    })
+}
+
+struct Bfloat16<'a> {
+    values: &'a [f32],
+    bytes: &'a mut [u8],
+}
+
+impl Kernel for Bfloat16<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (bytes, &value) in self.bytes.as_chunks_mut::<2>().0.iter_mut().zip(self.values) {
+            *bytes = bf16::nearest_even(value).to_le_bytes();
+        }
+    }
+}
+
+fn project(exec: &Exec<'_>, gradients: &[f32], origin: &Origin, out: &mut [f32]) -> Result<()> {
+    match origin.projection {
+        Projection::Dense => {
+            let scale = origin.scaling.factor(gradients.len(), out.len());
+            dense::compress(exec, &origin.stream(), gradients, scale, out)
+        }
+        Projection::Hadamard => hadamard::compress(exec, &origin.stream(), gradients, origin.scaling, out),
+        Projection::None | Projection::TopK => Err(no_projection(origin.projection)),
+    }
+}
+
+fn expand(exec: &Exec<'_>, data: &[f32], origin: &Origin, out: &mut [f32]) -> Result<()> {
+    match origin.projection {
+        Projection::Dense => {
+            let scale = origin.scaling.factor(out.len(), data.len());
+            dense::decompress(exec, &origin.stream(), data, scale, out)
+        }
+        Projection::Hadamard => hadamard::decompress(exec, &origin.stream(), data, origin.scaling, out),
+        Projection::None | Projection::TopK => Err(no_projection(origin.projection)),
+    }
+}
+
+fn no_projection(projection: Projection) -> Error {
+    let message =
+        format!("got {}, whose values are not a projection; call encode and decode", projection.name());
+    Error::argument("projection", message)
 }
 
 /// How many times smaller k trits of 2 bits and a scale of 32 are than n values of 32 bits.
@@ -159,7 +357,7 @@ mod tests {
     use crate::base::exec::Exec;
     use crate::base::simd::SimdLevel;
     use crate::base::splitmix::SplitMix64;
-    use crate::codec::config::{Scaling, TrainingConfig};
+    use crate::codec::config::{Projection, Scaling, TrainingConfig};
 
     fn exec() -> Exec<'static> {
         Exec::serial(SimdLevel::detected())
@@ -237,7 +435,9 @@ mod tests {
 
     #[test]
     fn steps_and_slots_draw_matrices_of_their_own() {
-        let one = GradientCompressor::new(TrainingConfig::default().with_scaling(Scaling::Unbiased));
+        let one = GradientCompressor::new(
+            TrainingConfig::default().with_projection(Projection::Dense, Scaling::Unbiased).unwrap(),
+        );
         let mut seen = std::collections::HashSet::new();
         for step in [0, 1, u32::MAX] {
             for slot in [0, 1, u32::MAX] {

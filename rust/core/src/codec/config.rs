@@ -6,47 +6,77 @@
 use std::hash::{Hash, Hasher};
 
 use crate::base::error::{Error, Result};
+use crate::codec::quantizer::Quantizer;
+use crate::codec::topk;
 
 /// Share of +1 and -1 among the entries of the dense matrix.
 const DENSITY: f64 = 0.32;
 /// No projection has fewer dimensions.
 const LEAST_DIM: usize = 64;
 
-/// Which matrix a gradient is projected by.
+/// How a gradient is brought down to fewer values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
 pub enum Projection {
-    /// Entries -1, 0, +1 drawn independently: [`crate::codec::dense`].
+    /// Not at all: every value is kept.
+    None,
+    /// Onto a matrix of entries -1, 0, +1 drawn independently: [`crate::codec::dense`].
     #[default]
     Dense,
+    /// Random signs, a Walsh-Hadamard transform, and some of its rows: [`crate::codec::hadamard`].
+    Hadamard,
+    /// The largest values of every chunk: [`crate::codec::topk`].
+    TopK,
 }
 
 impl Projection {
-    /// All choices.
-    pub const ALL: [Self; 1] = [Self::Dense];
+    /// All choices; the place of one is its number on the wire.
+    pub const ALL: [Self; 4] = [Self::None, Self::Dense, Self::Hadamard, Self::TopK];
 
     /// The name in Python.
     pub fn name(self) -> &'static str {
         match self {
+            Self::None => "none",
             Self::Dense => "dense",
+            Self::Hadamard => "hadamard",
+            Self::TopK => "topk",
         }
+    }
+
+    /// How many values stand for `n`.
+    pub fn compressed_dim(self, n: usize, ratio: Ratio) -> usize {
+        match self {
+            Self::None => n,
+            Self::Dense => ratio.compressed_dim(n),
+            Self::Hadamard => ratio.compressed_dim(n).min(n),
+            Self::TopK => topk::compressed_dim(n, ratio),
+        }
+    }
+
+    /// [`Error::Argument`] if the projection has no form of that scaling.
+    pub fn check_scaling(self, scaling: Scaling) -> Result<()> {
+        if self == Self::TopK && scaling == Scaling::Unbiased {
+            let message = "got unbiased, which projection topk has not: what it drops is gone; pass contractive, and \
+                           use error feedback, or projection hadamard";
+            return Err(Error::argument("scaling", message));
+        }
+        Ok(())
     }
 }
 
 /// The factor of both directions, which decides what decompress(compress(g)) is on average.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Scaling {
-    /// 1/√n: the mean is 0.32 (k/n) g.
+    /// 1/√n with the dense matrix, for a mean of 0.32 (k/n) g; 1 with other projections.
     #[default]
     Reference,
-    /// 1/√(0.32 k): the mean is g, with an error of (n + 1.125)/k times its energy.
+    /// The mean is g, with an error of about n/k times its energy.
     Unbiased,
-    /// 1/√(0.32 (k + n + 1.125)): the least mean squared error, 1 - k/(k + n + 1.125) of the energy.
+    /// The least mean squared error, about 1 - k/n of the energy with a Hadamard transform.
     Contractive,
 }
 
 impl Scaling {
-    /// All choices.
+    /// All choices; the place of one is its number on the wire.
     pub const ALL: [Self; 3] = [Self::Reference, Self::Unbiased, Self::Contractive];
 
     /// The name in Python.
@@ -58,7 +88,8 @@ impl Scaling {
         }
     }
 
-    /// The factor for n values and k dimensions. The reference's is computed in float32, the others in float64 and rounded once.
+    /// The dense matrix's factor for n values and k dimensions. The reference's is computed in float32, the others in float64
+    /// and rounded once.
     pub fn factor(self, n: usize, k: usize) -> f32 {
         let (wide_n, wide_k) = (n as f64, k as f64);
         match self {
@@ -70,20 +101,57 @@ impl Scaling {
     }
 }
 
-/// How the ternary quantiser chooses what to keep, and its scale.
+/// What becomes of the values that are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Quantize {
+    /// float32 as they are.
+    #[default]
+    None,
+    /// Rounded to the nearest bfloat16.
+    Bfloat16,
+    /// -1, 0 or +1 times a scale: 1.6 bits.
+    Ternary,
+    /// -1 or +1 times a scale: one bit.
+    Sign,
+    /// Four levels times a scale: two bits.
+    Levels2,
+    /// Sixteen levels times a scale: four bits.
+    Levels4,
+}
+
+impl Quantize {
+    /// All choices; the place of one is its number on the wire.
+    pub const ALL: [Self; 6] =
+        [Self::None, Self::Bfloat16, Self::Ternary, Self::Sign, Self::Levels2, Self::Levels4];
+
+    /// The name in Python.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Bfloat16 => "bfloat16",
+            Self::Ternary => "ternary",
+            Self::Sign => "sign",
+            Self::Levels2 => "levels2",
+            Self::Levels4 => "levels4",
+        }
+    }
+}
+
+/// How a quantiser chooses its scale, and ternary what to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum QuantizerScale {
-    /// Scale = mean magnitude, kept above half of it: loses 41 % of the signal of Gaussian data.
+    /// Ternary: scale = mean magnitude, kept above half of it; loses 41 % of the signal of Gaussian data. The others have no
+    /// reference, and take the least squared error.
     #[default]
     Reference,
-    /// Kept above 0.777 of the mean magnitude, scale = mean of the kept: the least squared error.
+    /// The least squared error; ternary keeps what is above 0.777 of the mean magnitude.
     LeastSquares,
-    /// Kept in the same way, scale = |v|² / <q, v>: the projection on v is v.
+    /// The same digits, scale = |v|² / <q, v>: the projection on v is v.
     Unbiased,
 }
 
 impl QuantizerScale {
-    /// All choices.
+    /// All choices; the place of one is its number on the wire.
     pub const ALL: [Self; 3] = [Self::Reference, Self::LeastSquares, Self::Unbiased];
 
     /// The name in Python.
@@ -125,7 +193,7 @@ pub struct TrainingConfig {
     gradient_clipping: Option<f32>,
     projection: Projection,
     scaling: Scaling,
-    quantizer_scale: QuantizerScale,
+    quantizer: Quantizer,
 }
 
 impl Default for TrainingConfig {
@@ -137,7 +205,7 @@ impl Default for TrainingConfig {
             gradient_clipping: None,
             projection: Projection::default(),
             scaling: Scaling::default(),
-            quantizer_scale: QuantizerScale::default(),
+            quantizer: Quantizer::default(),
         }
     }
 }
@@ -147,7 +215,7 @@ impl Hash for TrainingConfig {
         // Equal configs have equal bits: neither float is a NaN or -0.
         self.ratio.get().to_bits().hash(state);
         self.gradient_clipping.map(f32::to_bits).hash(state);
-        (self.seed, self.projection, self.scaling, self.quantizer_scale).hash(state);
+        (self.seed, self.projection, self.scaling, self.quantizer).hash(state);
     }
 }
 
@@ -167,7 +235,7 @@ impl TrainingConfig {
         self.gradient_clipping
     }
 
-    /// The matrix.
+    /// How a gradient is brought down to fewer values.
     pub fn projection(&self) -> Projection {
         self.projection
     }
@@ -177,9 +245,17 @@ impl TrainingConfig {
         self.scaling
     }
 
-    /// The ternary quantiser's form.
-    pub fn quantizer_scale(&self) -> QuantizerScale {
-        self.quantizer_scale
+    /// What becomes of the values that are sent.
+    pub fn quantizer(&self) -> Quantizer {
+        self.quantizer
+    }
+
+    /// Whether what is sent means the gradient on average, at the price of a larger error: an error that is fed back
+    /// then grows without bound.
+    pub fn is_unbiased(&self) -> bool {
+        let projected = matches!(self.projection, Projection::Dense | Projection::Hadamard);
+        (projected && self.scaling == Scaling::Unbiased)
+            || (self.quantizer.is_quantised() && self.quantizer.scale == QuantizerScale::Unbiased)
     }
 
     /// A copy with another default ratio.
@@ -199,22 +275,16 @@ impl TrainingConfig {
         Ok(Self { gradient_clipping, ..self })
     }
 
-    /// A copy with another matrix.
-    #[must_use]
-    pub fn with_projection(self, projection: Projection) -> Self {
-        Self { projection, ..self }
+    /// A copy with another projection and scaling, which must go together.
+    pub fn with_projection(self, projection: Projection, scaling: Scaling) -> Result<Self> {
+        projection.check_scaling(scaling)?;
+        Ok(Self { projection, scaling, ..self })
     }
 
-    /// A copy with another factor.
+    /// A copy with another quantiser.
     #[must_use]
-    pub fn with_scaling(self, scaling: Scaling) -> Self {
-        Self { scaling, ..self }
-    }
-
-    /// A copy with another form of the quantiser.
-    #[must_use]
-    pub fn with_quantizer_scale(self, quantizer_scale: QuantizerScale) -> Self {
-        Self { quantizer_scale, ..self }
+    pub fn with_quantizer(self, quantizer: Quantizer) -> Self {
+        Self { quantizer, ..self }
     }
 }
 

@@ -22,7 +22,7 @@ impl GradientCompressor {
         origin: &Origin,
         out: &mut [f32],
     ) -> Result<()> {
-        require_dense(self.config().projection())?;
+        require_dense(origin.projection)?;
         let (len, columns) = (origin.original_dim, out.len() / count.max(1));
         expect_len(len.saturating_mul(count), gradients.len())?;
         let scale = origin.scaling.factor(len, columns);
@@ -51,7 +51,7 @@ impl GradientCompressor {
         origin: &Origin,
         out: &mut [f32],
     ) -> Result<()> {
-        require_dense(self.config().projection())?;
+        require_dense(origin.projection)?;
         self.check_seed(origin)?;
         expect_len(origin.original_dim.saturating_mul(data.len()), out.len())?;
         let columns = data.first().map_or(0, |data| data.len());
@@ -93,8 +93,12 @@ pub fn common_origin(origins: &[(Origin, usize)]) -> Result<Option<Origin>> {
             .find(|(_, wanted, came)| wanted != came)
             .map(|(field, wanted, came)| format!("{field} {came}, and index 0 has {wanted}"))
             .or_else(|| {
-                let (wanted, came) = (first.scaling.name(), origin.scaling.name());
-                (origin != first).then(|| format!("scaling '{came}', and index 0 has '{wanted}'"))
+                let names = [
+                    ("projection", first.projection.name(), origin.projection.name()),
+                    ("scaling", first.scaling.name(), origin.scaling.name()),
+                ];
+                let (field, wanted, came) = names.into_iter().find(|(_, wanted, came)| wanted != came)?;
+                Some(format!("{field} '{came}', and index 0 has '{wanted}'"))
             });
         if let Some(difference) = difference {
             let message =
@@ -105,11 +109,17 @@ pub fn common_origin(origins: &[(Origin, usize)]) -> Result<Option<Origin>> {
     Ok(Some(*first))
 }
 
-/// Refuses a projection that is made so fast that there is nothing to share.
-#[allow(clippy::unnecessary_wraps)] // With one kind of projection nothing is refused.
+/// Refuses a projection without a matrix that costs more to make than to use.
 pub(super) fn require_dense(projection: Projection) -> Result<()> {
     match projection {
         Projection::Dense => Ok(()),
+        Projection::None | Projection::Hadamard | Projection::TopK => {
+            let message = format!(
+                "got {}, and only the dense projection has a matrix worth sharing; make a call for each gradient",
+                projection.name()
+            );
+            Err(Error::argument("projection", message))
+        }
     }
 }
 
@@ -120,7 +130,8 @@ mod tests {
     use crate::base::exec::Exec;
     use crate::base::simd::SimdLevel;
     use crate::codec::compressor::{GradientCompressor, Origin};
-    use crate::codec::config::{Scaling, TrainingConfig};
+    use crate::codec::config::{Projection, Scaling, TrainingConfig};
+    use crate::codec::plan::ProjectionPlan;
 
     #[test]
     fn each_gradient_is_clipped_and_compressed_as_by_itself() {
@@ -164,6 +175,23 @@ mod tests {
     }
 
     #[test]
+    fn projections_without_a_matrix_are_refused() {
+        let exec = Exec::serial(SimdLevel::detected());
+        for projection in Projection::ALL.into_iter().filter(|&projection| projection != Projection::Dense) {
+            let compressor = GradientCompressor::default();
+            let origin = Origin { projection, ..compressor.origin(10, 0, 0) };
+            let refusals = [
+                compressor.compress_many(&exec, 2, &[0.0; 20], &origin, &mut [0.0; 128]),
+                compressor.decompress_many(&exec, &[&[0.0; 64][..]; 2], &origin, &mut [0.0; 20]),
+                ProjectionPlan::new(&exec, compressor, origin, 64, 1 << 20).map(|_| ()),
+            ];
+            for refused in refusals {
+                assert!(matches!(refused, Err(Error::Argument { argument, .. }) if argument == "projection"));
+            }
+        }
+    }
+
+    #[test]
     fn a_value_that_cannot_be_clipped_is_named_by_its_place_among_all() {
         let exec = Exec::serial(SimdLevel::detected());
         let config = TrainingConfig::default().with_gradient_clipping(Some(1.0)).unwrap();
@@ -191,6 +219,11 @@ mod tests {
             (Origin { seed: 1, ..origin }, 64, "seed 1, and index 0 has 42"),
             (Origin { step: 9, ..origin }, 64, "step 9, and index 0 has 3"),
             (Origin { slot: 9, ..origin }, 64, "slot 9, and index 0 has 4"),
+            (
+                Origin { projection: Projection::Hadamard, ..origin },
+                64,
+                "projection 'hadamard', and index 0 has 'dense'",
+            ),
             (
                 Origin { scaling: Scaling::Unbiased, ..origin },
                 64,

@@ -2,11 +2,9 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
-use crate::base::memory::try_vec;
 use crate::codec::compressor::{GradientCompressor, Origin, expect_len};
 use crate::codec::dense::packed::PackedMatrix;
 use crate::codec::many::require_dense;
-use crate::numeric::clip::clip_to_norm;
 
 /// A compressor, what decides the matrix, and the matrix.
 #[derive(Debug, Clone)]
@@ -26,7 +24,7 @@ impl ProjectionPlan {
         columns: usize,
         max_bytes: u64,
     ) -> Result<Self> {
-        require_dense(compressor.config().projection())?;
+        require_dense(origin.projection)?;
         compressor.check_seed(&origin)?;
         let rows = origin.original_dim;
         let bytes = PackedMatrix::bytes(rows, columns);
@@ -67,14 +65,7 @@ impl ProjectionPlan {
         expect_len(self.matrix.rows(), gradients.len())?;
         expect_len(self.matrix.columns(), out.len())?;
         let scale = self.origin.scaling.factor(gradients.len(), out.len());
-        match self.compressor.config().gradient_clipping() {
-            Some(limit) => {
-                let mut clipped = try_vec(gradients.len())?;
-                clip_to_norm(exec, "gradients", gradients, limit, &mut clipped)?;
-                self.matrix.compress(exec, &clipped, scale, out)
-            }
-            None => self.matrix.compress(exec, gradients, scale, out),
-        }
+        self.matrix.compress(exec, &self.compressor.clipped(exec, gradients)?, scale, out)
     }
 
     /// Refuses what was compressed under another matrix; the scaling may be another.
@@ -83,6 +74,11 @@ impl ProjectionPlan {
         expect_len(self.matrix.rows(), origin.original_dim)?;
         expect_len(self.matrix.columns(), columns)?;
         let own = &self.origin;
+        if own.projection != origin.projection {
+            let (wanted, came) = (own.projection.name(), origin.projection.name());
+            let message = format!("is of projection '{came}', and the plan of projection '{wanted}'");
+            return Err(Error::argument("compressed", message));
+        }
         for (field, wanted, came) in [("step", own.step, origin.step), ("slot", own.slot, origin.slot)] {
             if wanted != came {
                 let message = format!("is of {field} {came}, and the plan of {field} {wanted}");
@@ -108,7 +104,7 @@ mod tests {
     use crate::base::exec::Exec;
     use crate::base::simd::SimdLevel;
     use crate::codec::compressor::{GradientCompressor, Origin};
-    use crate::codec::config::{Scaling, TrainingConfig};
+    use crate::codec::config::{Projection, Scaling, TrainingConfig};
 
     fn exec() -> Exec<'static> {
         Exec::serial(SimdLevel::detected())
@@ -117,8 +113,8 @@ mod tests {
     #[test]
     fn a_plan_gives_the_bits_of_its_compressor() {
         for (limit, scaling) in [(None, Scaling::Unbiased), (Some(0.5), Scaling::Reference)] {
-            let config =
-                TrainingConfig::default().with_scaling(scaling).with_gradient_clipping(limit).unwrap();
+            let config = TrainingConfig::default().with_projection(Projection::Dense, scaling).unwrap();
+            let config = config.with_gradient_clipping(limit).unwrap();
             let compressor = GradientCompressor::new(config);
             let origin = compressor.origin(300, 4, 5);
             let plan = ProjectionPlan::new(&exec(), compressor, origin, 70, 1 << 20).unwrap();
@@ -176,7 +172,10 @@ mod tests {
         assert_eq!(plan.compress(&exec(), &[0.0; 100], &mut [0.0; 65]), mismatch(64, 65));
         let seeds = Err(Error::SeedMismatch { compress: 1, decompress: 42 });
         assert_eq!(plan.check(&Origin { seed: 1, ..origin }, 64), seeds);
-        for other in [Origin { step: 9, ..origin }, Origin { slot: 9, ..origin }] {
+        let projection = Projection::Hadamard;
+        for other in
+            [Origin { step: 9, ..origin }, Origin { slot: 9, ..origin }, Origin { projection, ..origin }]
+        {
             let refused = plan.check(&other, 64);
             assert!(matches!(refused, Err(Error::Argument { argument, .. }) if argument == "compressed"));
         }

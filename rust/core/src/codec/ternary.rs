@@ -1,107 +1,49 @@
-//! Ternary quantisation: every value becomes -1, 0 or +1 of one common scale.
-//!
-//! Sums are the fixed-order ones of [`reduce`], so trits and scale are the same at every level and thread count.
+//! Trits as they are: -1, 0 or +1 of one common scale, a byte each, as the reference has them.
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
-use crate::base::simd::Kernel;
-use crate::codec::config::QuantizerScale;
-use crate::numeric::reduce;
+use crate::codec::config::{Quantize, QuantizerScale};
+use crate::codec::quantizer;
 
-/// A mean magnitude up to this is taken for zero, and the scale is 1.
-const LEAST_MEAN: f32 = 1e-10;
-/// The threshold of least squared error on Gaussian data, 0.62 sigma, as a multiple of the mean magnitude.
-const THRESHOLD: f64 = 0.777;
-
-/// Writes the trits of `values` to `trits` and returns their scale. The values are finite.
-pub fn quantise(exec: &Exec<'_>, values: &[f32], form: QuantizerScale, trits: &mut [i8]) -> Result<f32> {
+/// Writes the trits of `values` to `trits` and returns their scale. A value that is not finite is refused under the name
+/// `argument`.
+pub fn quantise(
+    exec: &Exec<'_>,
+    argument: &str,
+    values: &[f32],
+    form: QuantizerScale,
+    trits: &mut [i8],
+) -> Result<f32> {
     if values.len() != trits.len() {
         return Err(Error::DimensionMismatch { expected: values.len(), actual: trits.len() });
     }
-    let mean = reduce::sum_abs(exec, values)? / values.len().max(1) as f64;
-    if mean as f32 <= LEAST_MEAN {
-        divide(exec, values, 1.0, trits);
-        return Ok(1.0);
-    }
-    if form == QuantizerScale::Reference {
-        let scale = mean as f32;
-        divide(exec, values, scale, trits);
-        return Ok(scale);
-    }
-    let threshold = THRESHOLD * mean;
-    exec.level().run(Kept { values, threshold, trits });
-    let inner = reduce::fixed_order_sum(exec, values, move |value| {
-        let magnitude = f64::from(value.abs());
-        if magnitude > threshold { magnitude } else { 0.0 }
-    })?;
-    // The largest magnitude is at least the mean, so something is kept.
-    let scale = match form {
-        QuantizerScale::Unbiased => reduce::sum_squares(exec, values)? / inner,
-        _ => inner / trits.iter().filter(|&&trit| trit != 0).count() as f64,
-    };
-    let scale = scale as f32;
-    if scale.is_finite() {
-        Ok(scale)
-    } else {
-        Err(Error::NonFinite { argument: "scale".into(), index: 0, value: scale })
+    quantizer::quantise(exec, argument, values, Quantize::Ternary, form, trits, 1, |_, digits, trits| {
+        for (trit, &digit) in trits.iter_mut().zip(digits) {
+            *trit = digit as i8 - 1;
+        }
+    })
+}
+
+/// [`Error::Argument`] for a trit outside -1 to 1.
+pub(crate) fn check(trits: &[i8]) -> Result<()> {
+    match trits.iter().position(|trit| !(-1..=1).contains(trit)) {
+        Some(index) => {
+            let message = format!("got {} at index {index}, wanted trits: -1, 0 or 1", trits[index]);
+            Err(Error::argument("data", message))
+        }
+        None => Ok(()),
     }
 }
 
 /// The values that trits stand for; a trit outside -1 to 1 is refused.
 pub fn values(trits: &[i8], scale: f32) -> Result<Vec<f32>> {
-    if let Some(index) = trits.iter().position(|trit| !(-1..=1).contains(trit)) {
-        return Err(Error::argument(
-            "data",
-            format!("got {} at index {index}, wanted trits: -1, 0 or 1", trits[index]),
-        ));
-    }
+    check(trits)?;
     let mut values = try_vec(trits.len())?;
     for (value, &trit) in values.iter_mut().zip(trits) {
         *value = f32::from(trit) * scale;
     }
     Ok(values)
-}
-
-fn divide(exec: &Exec<'_>, values: &[f32], scale: f32, trits: &mut [i8]) {
-    exec.level().run(Divided { values, scale, trits });
-}
-
-struct Divided<'a> {
-    values: &'a [f32],
-    scale: f32,
-    trits: &'a mut [i8],
-}
-
-impl Kernel for Divided<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        for (trit, &value) in self.trits.iter_mut().zip(self.values) {
-            // A quotient, as the reference has it: a product with 1/scale decides some values the other way.
-            let quotient = value / self.scale;
-            *trit = i8::from(quotient > 0.5) - i8::from(quotient < -0.5);
-        }
-    }
-}
-
-struct Kept<'a> {
-    values: &'a [f32],
-    threshold: f64,
-    trits: &'a mut [i8],
-}
-
-impl Kernel for Kept<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        for (trit, &value) in self.trits.iter_mut().zip(self.values) {
-            let value = f64::from(value);
-            *trit = i8::from(value > self.threshold) - i8::from(value < -self.threshold);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -116,7 +58,7 @@ mod tests {
         let mut found = Vec::new();
         for level in SimdLevel::available() {
             let mut trits = vec![9; input.len()];
-            let scale = quantise(&Exec::serial(level), input, form, &mut trits).unwrap();
+            let scale = quantise(&Exec::serial(level), "values", input, form, &mut trits).unwrap();
             found.push((trits, scale));
         }
         assert!(found.iter().all(|one| *one == found[0]));
@@ -136,9 +78,12 @@ mod tests {
     fn nothing_much_is_zero_with_scale_one() {
         for form in QuantizerScale::ALL {
             assert_eq!(quantised(&[0.0, -0.0, 0.0], form), (vec![0; 3], 1.0));
-            assert_eq!(quantised(&[1e-10, -1e-10], form), (vec![0; 2], 1.0));
             assert_eq!(quantised(&[], form), (vec![], 1.0));
         }
+        // The reference takes tiny values for nothing, the others are the same at every magnitude.
+        assert_eq!(quantised(&[1e-10, -1e-10], Reference), (vec![0; 2], 1.0));
+        assert_eq!(quantised(&[1e-10, -1e-10], LeastSquares), (vec![1, -1], 1e-10));
+        assert_eq!(quantised(&[1e-45, -1e-45, 0.0], Unbiased), (vec![1, -1, 0], 1e-45));
         // One large value among very many may still have a tiny mean: it is compared with a scale of 1.
         let mut few = vec![0.0; 100];
         few[3] = 1e-9;
@@ -186,7 +131,7 @@ mod tests {
         let exec = Exec::serial(SimdLevel::detected());
         assert_eq!(quantised(&input, LeastSquares).1, f32::MAX);
         assert!(matches!(
-            quantise(&exec, &input, Unbiased, &mut [0; 100]),
+            quantise(&exec, "values", &input, Unbiased, &mut [0; 100]),
             Err(Error::NonFinite { argument, value, .. }) if argument == "scale" && value == f32::INFINITY
         ));
     }

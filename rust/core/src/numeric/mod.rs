@@ -4,7 +4,7 @@ pub mod accumulator;
 pub mod bf16;
 pub mod clip;
 pub mod elementary;
-mod elementwise;
+pub(crate) mod elementwise;
 pub mod finite;
 pub mod loss_scaler;
 pub mod reduce;

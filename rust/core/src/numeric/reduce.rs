@@ -10,7 +10,8 @@ use crate::base::exec::Exec;
 use crate::base::simd::Kernel;
 
 const LANES: usize = 64;
-const BLOCK: usize = 4096;
+/// Values of a block.
+pub(crate) const BLOCK: usize = 4096;
 /// Blocks in a part that one thread sums: a power of two, so that a part is a subtree of the whole.
 const PART_BLOCKS: usize = 64;
 /// Lanes summed at a time: few enough for their sums to stay in registers.
@@ -55,72 +56,98 @@ pub(crate) fn fixed_order_sum<F>(exec: &Exec<'_>, values: &[f32], term: F) -> Re
 where
     F: Fn(f32) -> f64 + Copy + Send + Sync,
 {
+    let [sum] = fixed_order_sums(exec, values, move |value| [term(value)])?;
+    Ok(sum)
+}
+
+/// [`fixed_order_sum`] of several terms in one read.
+pub(crate) fn fixed_order_sums<const S: usize, F>(exec: &Exec<'_>, values: &[f32], term: F) -> Result<[f64; S]>
+where
+    F: Fn(f32) -> [f64; S] + Copy + Send + Sync,
+{
     let part_len = PART_BLOCKS * BLOCK;
+    if values.len() <= part_len {
+        return Ok(exec.level().run(PartSums { values, term }));
+    }
     let mut parts = exec.map_parts(values.len().div_ceil(part_len), |part| {
         let start = part * part_len;
         let values = &values[start..values.len().min(start + part_len)];
-        Ok(exec.level().run(PartSum { values, term }))
+        Ok(exec.level().run(PartSums { values, term }))
     })?;
-    let len = parts.len();
-    Ok(pairwise(&mut parts, len))
+    Ok(pairwise(&mut parts))
 }
 
-/// Adds the first `len` values by adjacent pairs until one is left; 0 when there is none.
+/// Adds sums of blocks, or of the same power of two of blocks each, by adjacent pairs until one is left; 0 when there is
+/// none.
 #[inline(always)]
-fn pairwise(values: &mut [f64], mut len: usize) -> f64 {
+pub(crate) fn pairwise<const S: usize>(sums: &mut [[f64; S]]) -> [f64; S] {
+    let mut len = sums.len();
     if len == 0 {
-        return 0.0;
+        return [0.0; S];
     }
     while len > 1 {
         for pair in 0..len / 2 {
-            values[pair] = values[2 * pair] + values[2 * pair + 1];
+            for s in 0..S {
+                sums[pair][s] = sums[2 * pair][s] + sums[2 * pair + 1][s];
+            }
         }
         if len % 2 == 1 {
-            values[len / 2] = values[len - 1];
+            sums[len / 2] = sums[len - 1];
         }
         len = len.div_ceil(2);
     }
-    values[0]
+    sums[0]
 }
 
-struct PartSum<'a, F> {
+struct PartSums<'a, F> {
     values: &'a [f32],
     term: F,
 }
 
-impl<F: Fn(f32) -> f64 + Copy> Kernel for PartSum<'_, F> {
-    type Output = f64;
+impl<const S: usize, F: Fn(f32) -> [f64; S] + Copy> Kernel for PartSums<'_, F> {
+    type Output = [f64; S];
 
     #[inline(always)]
-    fn run(self) -> f64 {
-        let mut blocks = [0.0; PART_BLOCKS];
+    fn run(self) -> [f64; S] {
+        let mut blocks = [[0.0; S]; PART_BLOCKS];
         let mut count = 0;
         for block in self.values.chunks(BLOCK) {
-            blocks[count] = block_sum(block, self.term);
+            blocks[count] = block_sums(block, self.term);
             count += 1;
         }
-        pairwise(&mut blocks, count)
+        pairwise(&mut blocks[..count])
     }
 }
 
+/// The sums of up to [`BLOCK`] values.
 #[inline(always)]
-fn block_sum<F: Fn(f32) -> f64 + Copy>(block: &[f32], term: F) -> f64 {
+pub(crate) fn block_sums<const S: usize, F: Fn(f32) -> [f64; S] + Copy>(block: &[f32], term: F) -> [f64; S] {
     let (rows, rest) = block.as_chunks::<LANES>();
-    let mut lanes = [0.0; LANES];
+    let mut lanes = [[0.0; S]; LANES];
     for (group, lanes) in lanes.as_chunks_mut::<LANES_AT_ONCE>().0.iter_mut().enumerate() {
-        let mut sums = [0.0; LANES_AT_ONCE];
+        let mut sums = [[0.0; LANES_AT_ONCE]; S];
         for row in rows {
             let row = &row.as_chunks::<LANES_AT_ONCE>().0[group];
-            for (sum, &value) in sums.iter_mut().zip(row) {
-                *sum += term(value);
+            for lane in 0..LANES_AT_ONCE {
+                let terms = term(row[lane]);
+                for s in 0..S {
+                    sums[s][lane] += terms[s];
+                }
             }
         }
-        *lanes = sums;
+        for lane in 0..LANES_AT_ONCE {
+            for s in 0..S {
+                lanes[lane][s] = sums[s][lane];
+            }
+        }
     }
     for (lane, &value) in lanes.iter_mut().zip(rest) {
-        *lane += term(value);
+        let terms = term(value);
+        for s in 0..S {
+            lane[s] += terms[s];
+        }
     }
-    pairwise(&mut lanes, LANES)
+    pairwise(&mut lanes)
 }
 
 struct FirstNonFinite<'a>(&'a [f32]);

@@ -1,8 +1,9 @@
 //! Data-parallel training by stochastic gradient descent.
 //!
 //! A step cuts its batch into a fixed number of shards, whatever the threads. Each shard runs forward and back by
-//! itself, seeded with its mass, so that its gradient is a sum over its samples; the sums are added in the fixed tree
-//! and divided once by the total mass. Parameters change only when the whole step is done.
+//! itself, seeded with its mass, so that its gradient is a sum over its samples; the sums are sent as messages if they are
+//! compressed, added in the fixed tree and divided once by the total mass. Parameters, and what is owed to the next step,
+//! change only when the whole step is done.
 
 use super::data::Samples;
 use super::tree;
@@ -11,6 +12,7 @@ use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
 use crate::engine::entry::{Entry, Packed, Workspace};
 use crate::engine::kernels::elementwise::update;
+use crate::exchange::local::{Compression, Worker};
 
 /// Multiply-adds of a step above which shards go to several threads; below, one thread is faster than two.
 const PARALLEL_ABOVE: usize = 4_000_000;
@@ -24,6 +26,8 @@ pub struct Settings {
     pub shards: usize,
     /// Share of the last step's direction that goes into the next one.
     pub momentum: f32,
+    /// How a shard's gradient is sent; not at all if there is none.
+    pub compression: Option<Compression>,
 }
 
 /// One shard: which rows of the batch it holds, and its buffers.
@@ -32,6 +36,7 @@ struct Shard {
     start: usize,
     rows: usize,
     workspace: Workspace,
+    worker: Option<Worker>,
     loss: f64,
 }
 
@@ -47,12 +52,13 @@ pub struct Trainer {
     leaves: Vec<f32>,
     packed: Packed,
     step: u64,
+    bytes_sent: u64,
 }
 
 impl Trainer {
     /// A trainer of `entry`'s loss that starts from `parameters`.
     pub fn new(entry: Entry, parameters: Vec<f32>, samples: Samples, settings: Settings) -> Result<Self> {
-        let Settings { batch_size, shards, momentum } = settings;
+        let Settings { batch_size, shards, momentum, compression } = settings;
         if entry.loss().is_none() {
             return Err(Error::Tape("the entry has no loss to train".into()));
         }
@@ -77,7 +83,9 @@ impl Trainer {
         let shards = (0..shards)
             .map(|index| {
                 let rows = rows + usize::from(index < longer);
-                let shard = Shard { start, rows, workspace: entry.workspace(rows)?, loss: 0.0 };
+                let worker = compression.map(|compression| Worker::new(compression, index as u32, elements));
+                let (workspace, worker) = (entry.workspace(rows)?, worker.transpose()?);
+                let shard = Shard { start, rows, workspace, worker, loss: 0.0 };
                 start += rows;
                 Ok(shard)
             })
@@ -85,7 +93,8 @@ impl Trainer {
         let leaves = try_vec(elements.saturating_mul(shards.len()))?;
         let velocity = try_vec(if momentum > 0.0 { elements } else { 0 })?;
         let packed = Packed::default();
-        Ok(Self { entry, samples, settings, parameters, velocity, shards, leaves, packed, step: 0 })
+        let (step, bytes_sent) = (0, 0);
+        Ok(Self { entry, samples, settings, parameters, velocity, shards, leaves, packed, step, bytes_sent })
     }
 
     /// The entry under training.
@@ -113,9 +122,16 @@ impl Trainer {
         self.settings
     }
 
-    /// Multiply-adds of a step, roughly: three products a parameter and sample.
+    /// Bytes of all messages that the shards sent, each counted once.
+    pub fn bytes_sent(&self) -> u64 {
+        self.bytes_sent
+    }
+
+    /// Multiply-adds of a step, roughly: three products a parameter and sample, and what sending the gradients costs.
     pub fn work_of_a_step(&self) -> usize {
-        3 * self.parameters.len() * self.settings.batch_size
+        let elements = self.parameters.len();
+        let sending = self.settings.compression.map_or(0, |compression| compression.work(elements));
+        (3 * elements * self.settings.batch_size).saturating_add(sending.saturating_mul(self.shards.len()))
     }
 
     /// Makes `steps` steps and gives the loss of each, before its update.
@@ -138,7 +154,9 @@ impl Trainer {
     }
 
     fn make_step(&mut self, exec: &Exec<'_>, learning_rate: f32) -> Result<f32> {
-        let Self { entry, samples, settings, parameters, velocity, shards, leaves, packed, step } = self;
+        let parallel = self.work_of_a_step() > PARALLEL_ABOVE && exec.threads() > 1;
+        let Self { entry, samples, settings, parameters, velocity, shards, leaves, packed, step, bytes_sent } =
+            self;
         let free = (samples.count() - settings.batch_size) as u64;
         // The batch goes round the samples; it never straddles their end.
         let start = if free == 0 {
@@ -146,7 +164,7 @@ impl Trainer {
         } else {
             (u128::from(*step) * settings.batch_size as u128 % u128::from(free)) as usize
         };
-        let elements = parameters.len();
+        let (elements, number) = (parameters.len(), *step);
         entry.pack(exec, parameters, packed)?;
         {
             let (entry, parameters, packed): (&Entry, &[f32], &Packed) = (entry, parameters, packed);
@@ -158,20 +176,23 @@ impl Trainer {
                     // Rows without weight say nothing, and their mean would be 0 / 0.
                     leaf.fill(0.0);
                     shard.loss = 0.0;
-                    return Ok(());
+                } else {
+                    entry.backward(exec, &mut shard.workspace, parameters, packed, &feeds, mass, leaf)?;
+                    let loss = entry.loss().map(|loss| entry.value(&shard.workspace, parameters, &feeds, loss));
+                    let loss = loss.transpose()?.map_or(f32::NAN, |value| value[0]);
+                    shard.loss = f64::from(loss) * f64::from(mass);
                 }
-                entry.backward(exec, &mut shard.workspace, parameters, packed, &feeds, mass, leaf)?;
-                let loss = entry.loss().map(|loss| entry.value(&shard.workspace, parameters, &feeds, loss));
-                let loss = loss.transpose()?.map_or(f32::NAN, |value| value[0]);
-                shard.loss = f64::from(loss) * f64::from(mass);
-                Ok(())
+                match &mut shard.worker {
+                    Some(worker) => worker.exchange(exec, number, leaf),
+                    None => Ok(()),
+                }
             };
             let mut pairs: Vec<(&mut Shard, &mut [f32])> = if elements == 0 {
                 shards.iter_mut().map(|shard| (shard, [].as_mut_slice())).collect()
             } else {
                 shards.iter_mut().zip(leaves.chunks_exact_mut(elements)).collect()
             };
-            if 3 * elements * settings.batch_size > PARALLEL_ABOVE && exec.threads() > 1 {
+            if parallel {
                 exec.for_each_chunk_mut(&mut pairs, 1, |_, pair| {
                     pair.iter_mut().try_for_each(|(shard, leaf)| one(&exec.on_one_thread(), shard, leaf))
                 })?;
@@ -194,6 +215,10 @@ impl Trainer {
             update(level, parameters, [velocity], |p, [v]| p - learning_rate * v);
         } else {
             update(level, parameters, [gradient], |p, [g]| p - learning_rate * (g / mass));
+        }
+        for worker in shards.iter_mut().filter_map(|shard| shard.worker.as_mut()) {
+            worker.commit();
+            *bytes_sent += worker.message_len() as u64;
         }
         *step += 1;
         Ok(loss as f32)
