@@ -368,6 +368,16 @@ def test_many_gradients_of_another_seed() -> None:
         ta.GradientCompressor().decompress_many(many)
 
 
+@pytest.mark.parametrize("projection", ["hadamard", "topk", "none"])
+def test_projections_without_a_matrix_have_nothing_to_share(projection: Any) -> None:
+    config = ta.TrainingConfig(projection=projection, scaling="contractive")
+    compressor = ta.GradientCompressor(config)
+    for call in (lambda: compressor.compress_many(vector(200).reshape(2, 100)), lambda: compressor.plan(100)):
+        with pytest.raises(ta.ArgumentError, match=f"got {projection}, and only the dense projection") as caught:
+            call()
+        assert caught.value.argument == "projection"
+
+
 # Plans
 
 

@@ -431,7 +431,9 @@ impl GradientCompressor {
     ///
     /// Raises
     /// ------
-    /// InvalidRatioError, ArrayError, ArgumentError
+    /// InvalidRatioError, ArrayError
+    /// ArgumentError
+    ///     Also if the config has another projection than "dense".
     /// NonFiniteError
     ///     If the config clips and a value is not finite.
     ///
@@ -551,7 +553,8 @@ impl GradientCompressor {
     /// Raises
     /// ------
     /// ArgumentError
-    ///     If the matrix takes more than `max_bytes`; nothing has been allocated then.
+    ///     If the matrix takes more than `max_bytes`; nothing has been allocated then. If the config has another projection
+    ///     than "dense".
     #[pyo3(
         signature = (
             n, ratio=None, *, step=Argument::Default, slot=Argument::Default, max_bytes=Argument::Default

@@ -28,6 +28,11 @@ const MINUS_BELOW: u32 = 1_374_389_504;
 const ROWS: usize = 16;
 /// Columns in a band: their entries in many rows stay in the second-level cache.
 const BAND_COLUMNS: usize = 2048;
+/// In a matrix of no more columns, threads share the rows: with bands, each would make a good part of a block a row that its
+/// neighbour makes too.
+const NARROW_COLUMNS: usize = 4096;
+/// Words of packed entries that a thread makes at a time there.
+const PACKED_AT_ONCE: usize = 1 << 16;
 /// Narrower bands are not worth a thread: each computes about one block of 16 words a row that its neighbour has too.
 const LEAST_BAND_COLUMNS: usize = 48;
 /// Rows that are decompressed together at any level divide this.
@@ -62,6 +67,9 @@ pub fn compress_many(
     let (len, columns) = (gradients.len() / count.max(1), out.len() / count.max(1));
     require_words("gradients", len, columns)?;
     let (rows, gradients) = (Rows { stream, columns, first: 0 }, Gradients { values: gradients, len, scale });
+    if exec.threads() > 1 && columns <= NARROW_COLUMNS && len >= 2 * TILE_ROWS {
+        return rows.compress_narrow(exec, &gradients, count, out);
+    }
     let band = band_columns(columns, exec.threads());
     let mut parts = parts(out, columns, band)?;
     exec.for_each_chunk_mut(&mut parts, count, |index, parts| {
@@ -227,6 +235,46 @@ impl Rows<'_> {
             }
             _ => self.compress_band_scalar(exec, gradients, start, out),
         }
+    }
+
+    /// The projections of `count` gradients by a narrow matrix: threads share the rows to make the entries of some of them,
+    /// and the columns to add these.
+    fn compress_narrow(
+        &self,
+        exec: &Exec<'_>,
+        gradients: &Gradients<'_>,
+        count: usize,
+        out: &mut [f32],
+    ) -> Result<()> {
+        out.fill(0.0);
+        if out.is_empty() {
+            return Ok(());
+        }
+        let (columns, threads) = (self.columns, exec.threads());
+        let tiles = gradients.len.div_ceil(ROWS);
+        let fair = tiles.div_ceil(threads).min(PACKED_AT_ONCE / columns);
+        let tiles_of_piece = fair.next_multiple_of(TILE_ROWS / ROWS).max(TILE_ROWS / ROWS);
+        let at_once = tiles.min(4 * threads * tiles_of_piece);
+        let mut words = try_vec(at_once * columns)?;
+        let band = columns.div_ceil(threads).next_multiple_of(ROWS);
+        let mut parts = parts(out, columns, band)?;
+        for first in (0..tiles).step_by(at_once) {
+            let words = &mut words[..at_once.min(tiles - first) * columns];
+            exec.for_each_chunk_mut(words, tiles_of_piece * columns, |index, words| {
+                let first = self.first + ((first + index * tiles_of_piece) * ROWS) as u64;
+                Self { first, ..*self }.pack(exec, words)
+            })?;
+            exec.for_each_chunk_mut(&mut parts, count, |index, parts| {
+                for (gradient, out) in parts.iter_mut().enumerate() {
+                    let first_row = first * ROWS;
+                    packed::add_tiles(exec, words, columns, index * band, out, |tile| {
+                        gradients.tile(gradient, first_row + tile * ROWS)
+                    })?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// The rows' values of the transposed projection of some vectors; `first` is a multiple of [`TILE_ROWS`].

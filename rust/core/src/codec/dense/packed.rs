@@ -61,17 +61,11 @@ impl PackedMatrix {
         let gradients = Gradients { values: gradients, len: gradients.len(), scale };
         let even = self.columns.div_ceil(exec.threads()).next_multiple_of(ROWS);
         let band = even.min(BAND_COLUMNS);
-        let tiles_per_check = (WORDS_PER_CHECK / ROWS / band.max(1)).max(1);
         exec.for_each_chunk_mut(out, band, |index, out| {
             out.fill(0.0);
-            for (tile, words) in self.words.chunks_exact(self.columns).enumerate() {
-                if tile.is_multiple_of(tiles_per_check) {
-                    exec.check()?;
-                }
-                let words = &words[index * band..][..out.len()];
-                compress_tile(exec.level(), words, &gradients.tile(0, tile * ROWS), out);
-            }
-            Ok(())
+            add_tiles(exec, &self.words, self.columns, index * band, out, |tile| {
+                gradients.tile(0, tile * ROWS)
+            })
         })
     }
 
@@ -94,7 +88,7 @@ impl PackedMatrix {
 
 impl Rows<'_> {
     /// Packs the rows from `first` (a multiple of [`TILE_ROWS`]) on, as many tiles as `tiles` has room for.
-    fn pack(&self, exec: &Exec<'_>, tiles: &mut [u32]) -> Result<()> {
+    pub(super) fn pack(&self, exec: &Exec<'_>, tiles: &mut [u32]) -> Result<()> {
         match exec.level().min(SimdLevel::detected()) {
             #[cfg(target_arch = "x86_64")]
             level @ (SimdLevel::Avx2 | SimdLevel::Avx512) => super::simd::pack(self, level, exec, tiles),
@@ -118,6 +112,31 @@ impl Rows<'_> {
         }
         Ok(())
     }
+}
+
+/// Adds what the entries of some tiles of `columns` words make of `values` (of a tile) to the sums in `out`, which are those of the
+/// columns from `start` on.
+pub(super) fn add_tiles(
+    exec: &Exec<'_>,
+    tiles: &[u32],
+    columns: usize,
+    start: usize,
+    out: &mut [f32],
+    values: impl Fn(usize) -> [[f32; 4]; ROWS],
+) -> Result<()> {
+    // Sums in memory of their own: at its ends, `out` shares cache lines with what other threads write, and each tile writes
+    // all sums.
+    let mut sums = try_vec(out.len())?;
+    sums.copy_from_slice(out);
+    let tiles_per_check = (WORDS_PER_CHECK / ROWS / out.len().max(1)).max(1);
+    for (index, tile) in tiles.chunks_exact(columns).enumerate() {
+        if index.is_multiple_of(tiles_per_check) {
+            exec.check()?;
+        }
+        compress_tile(exec.level(), &tile[start..][..sums.len()], &values(index), &mut sums);
+    }
+    out.copy_from_slice(&sums);
+    Ok(())
 }
 
 /// Adds what the entries of a tile make of the values of its rows to the sums of its columns.

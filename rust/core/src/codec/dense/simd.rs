@@ -163,6 +163,7 @@ unsafe fn compress_band_lanes<L: Entries<N>, const N: usize>(
         // SAFETY: the features are passed on from the caller.
         unsafe { packer.pack(exec, row, &mut tiles, len, 0)? };
         for (lane, tile) in tiles.chunks_exact(len.max(1)).enumerate() {
+            exec.check()?;
             for (gradient, out) in out.iter_mut().enumerate() {
                 let values = gradients.tile(gradient, row + lane * ROWS);
                 // SAFETY: as above.
