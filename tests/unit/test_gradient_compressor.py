@@ -373,7 +373,9 @@ def test_projections_without_a_matrix_have_nothing_to_share(projection: Any) -> 
     config = ta.TrainingConfig(projection=projection, scaling="contractive")
     compressor = ta.GradientCompressor(config)
     for call in (lambda: compressor.compress_many(vector(200).reshape(2, 100)), lambda: compressor.plan(100)):
-        with pytest.raises(ta.ArgumentError, match=f"got {projection}, and only the dense projection") as caught:
+        with pytest.raises(
+            ta.ArgumentError, match=f"got {projection}, and only the dense projection"
+        ) as caught:
             call()
         assert caught.value.argument == "projection"
 
