@@ -1,7 +1,7 @@
 """Types of the native module. Its names are public through the package's modules."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Never, Self, SupportsFloat, SupportsIndex, TypeAlias, final
+from typing import Any, ClassVar, Literal, Never, Self, SupportsFloat, SupportsIndex, TypeAlias, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -493,6 +493,8 @@ class GradientCompressor:
     def decompress_ternary(
         self, compressed: TernaryCompressedGradient, *, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]: ...
+    def message_bytes(self, n: SupportsIndex, ratio: float | None = None) -> int: ...
+    @overload
     def encode(
         self,
         gradients: NDArray[np.float32],
@@ -500,7 +502,18 @@ class GradientCompressor:
         *,
         step: SupportsIndex = 0,
         slot: SupportsIndex = 0,
+        out: None = None,
     ) -> Message: ...
+    @overload
+    def encode(
+        self,
+        gradients: NDArray[np.float32],
+        ratio: float | None = None,
+        *,
+        step: SupportsIndex = 0,
+        slot: SupportsIndex = 0,
+        out: NDArray[np.uint8],
+    ) -> NDArray[np.uint8]: ...
     def decode(self, message: Buffer, *, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]: ...
     def __getnewargs__(self) -> tuple[TrainingConfig]: ...
 
