@@ -1,7 +1,18 @@
 """Types of the native module. Its names are public through the package's modules."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Never, Self, SupportsFloat, SupportsIndex, TypeAlias, final, overload
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Never,
+    Self,
+    SupportsFloat,
+    SupportsIndex,
+    TypeAlias,
+    final,
+    overload,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -379,6 +390,7 @@ class MessageHeader:
 
 def read_header(message: Buffer) -> MessageHeader: ...
 def parse(message: Buffer) -> CompressedGradient | TernaryCompressedGradient | Message: ...
+
 @final
 class CompressedGradient:
     def __new__(
