@@ -124,6 +124,50 @@ def dense() -> Iterator[Row]:
     )
 
 
+def shared() -> Iterator[Row]:
+    """What sharing the dense matrix gains: several gradients in a call, a matrix that is kept, two threads."""
+    for k in (1_000, 100):
+        yield from _shared(100_000, k)
+
+
+def _shared(n: int, k: int) -> Iterator[Row]:
+    import numpy as np
+
+    import tritter_accel as ta
+
+    gradients = np.random.default_rng(0).standard_normal((8, n)).astype(np.float32)
+    compressor = ta.GradientCompressor(ta.TrainingConfig(k / n))
+    compressed, plan = compressor.compress_many(gradients), compressor.plan(n)
+    threads = ta.get_num_threads()
+
+    def compress() -> object:
+        return compressor.compress(gradients[0])
+
+    def decompress() -> object:
+        return compressor.decompress(compressed[0])
+
+    def seconds(call: Callable[[], object], count: int = 1) -> float:
+        ta.set_num_threads(count)
+        return best(call, 9)
+
+    each = [seconds(lambda: [compressor.compress(one) for one in gradients])]
+    each.append(seconds(lambda: [compressor.decompress(one) for one in compressed]))
+    many = [seconds(lambda: compressor.compress_many(gradients))]
+    many.append(seconds(lambda: compressor.decompress_many(compressed)))
+    alone = [seconds(compress), seconds(decompress)]
+    planned = [seconds(lambda: plan.compress(gradients[0])), seconds(lambda: plan.decompress(compressed[0]))]
+    size = f"n = {n:,}, k = {k:,}"
+    for index, name in enumerate(("compress", "decompress")):
+        eight = f"{name}_many, 8 gradients, {size}, 1 thread"
+        yield Row(eight, f"ours, 8 calls of {name}", each[index], many[index])
+        yield Row(f"{name} under a plan, {size}, 1 thread", f"ours, {name}", alone[index], planned[index])
+    if threads > 1:
+        for call in (compress, decompress):
+            work = f"dense {call.__name__}, {size}, 2 threads"
+            yield Row(work, "ours, 1 thread", seconds(call), seconds(call, 2))
+    ta.set_num_threads(threads)
+
+
 def passes() -> Iterator[Row]:
     """Passes over a long gradient that do two things in one read, beside NumPy and beside our own two calls."""
     import numpy as np
@@ -161,7 +205,7 @@ def imports() -> Iterator[Row]:
     yield Row("import in a fresh interpreter", "import numpy", alone, ours)
 
 
-GROUPS = {"names": names, "dense": dense, "passes": passes, "import": imports}
+GROUPS = {"names": names, "dense": dense, "shared": shared, "passes": passes, "import": imports}
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "MessageHeader",
     "Network",
     "Parameters",
+    "ProjectionPlan",
     "Run",
     "SplitMix64",
     "Tape",
@@ -505,6 +506,27 @@ class GradientCompressor:
     def decompress_ternary(
         self, compressed: TernaryCompressedGradient, *, out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]: ...
+    def compress_many(
+        self,
+        gradients: NDArray[np.float32],
+        ratio: float | None = None,
+        *,
+        step: SupportsIndex = 0,
+        slot: SupportsIndex = 0,
+        out: NDArray[np.float32] | None = None,
+    ) -> list[CompressedGradient]: ...
+    def decompress_many(
+        self, compressed: Sequence[CompressedGradient], *, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]: ...
+    def plan(
+        self,
+        n: SupportsIndex,
+        ratio: float | None = None,
+        *,
+        step: SupportsIndex = 0,
+        slot: SupportsIndex = 0,
+        max_bytes: SupportsIndex = 2**30,
+    ) -> ProjectionPlan: ...
     def message_bytes(self, n: SupportsIndex, ratio: float | None = None) -> int: ...
     @overload
     def encode(
@@ -528,6 +550,46 @@ class GradientCompressor:
     ) -> NDArray[np.uint8]: ...
     def decode(self, message: Buffer, *, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]: ...
     def __getnewargs__(self) -> tuple[TrainingConfig]: ...
+
+@final
+class ProjectionPlan:
+    def __new__(
+        cls,
+        compressor: GradientCompressor,
+        n: SupportsIndex,
+        ratio: float | None = None,
+        *,
+        step: SupportsIndex = 0,
+        slot: SupportsIndex = 0,
+        max_bytes: SupportsIndex = 2**30,
+    ) -> Self: ...
+    @property
+    def compressor(self) -> GradientCompressor: ...
+    @property
+    def original_dim(self) -> int: ...
+    @property
+    def compressed_dim(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def ratio(self) -> float: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def slot(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def compress(
+        self, gradients: NDArray[np.float32], *, out: NDArray[np.float32] | None = None
+    ) -> CompressedGradient: ...
+    def decompress(
+        self, compressed: CompressedGradient, *, out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
+    def __copy__(self) -> ProjectionPlan: ...
+    def __deepcopy__(self, memo: dict[int, Any], /) -> ProjectionPlan: ...
 
 def gradient_norm(gradients: NDArray[np.float32]) -> float: ...
 def clip_gradients(

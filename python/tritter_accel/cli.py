@@ -1,4 +1,4 @@
-"""The command ``tritter-accel``: train the names network, make messages of arrays, and say what the installation has."""
+"""The command ``tritter-accel``: train the names network, make messages of arrays, say what is installed."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from .wire import Message
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[Any]
     Whole = Callable[[int, int], Callable[[str], int]]
 
 __all__ = ["add_commands"]

@@ -4,8 +4,9 @@
 never stored or sent: seed, step and slot select a ChaCha8 keystream that decides every entry, so sender and receiver
 only have to agree on three numbers. :class:`CompressedGradient` and :class:`TernaryCompressedGradient` are what
 travels. :class:`TrainingConfig` sets ratio, seed, clipping and the options; its defaults are the reference, and
-``scaling="unbiased"`` with a new ``step`` at every call is what training wants. :func:`gradient_norm` and
-:func:`clip_gradients` are the clipping that compression applies, on their own.
+``scaling="unbiased"`` with a new ``step`` at every call is what training wants. Gradients under one matrix can share
+the work of making it: :meth:`GradientCompressor.compress_many` within a call, a :class:`ProjectionPlan` from call to
+call. :func:`gradient_norm` and :func:`clip_gradients` are the clipping that compression applies, on their own.
 
 Every result has the same bits on every machine, at every number of threads and SIMD level. Formulas and error bounds:
 ``docs/numerics.md``.
@@ -17,6 +18,7 @@ from ._core import (
     CompressedGradient,
     GradientAccumulator,
     GradientCompressor,
+    ProjectionPlan,
     TernaryCompressedGradient,
     TrainingConfig,
     clip_gradients,
@@ -27,6 +29,7 @@ __all__ = [
     "CompressedGradient",
     "GradientAccumulator",
     "GradientCompressor",
+    "ProjectionPlan",
     "TernaryCompressedGradient",
     "TrainingConfig",
     "clip_gradients",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import tritter_accel as ta
 
@@ -58,12 +60,12 @@ def gradient(tmp_path: Path) -> Path:
     ],
 )
 def test_files_hold_what_encode_and_decode_give(
-    gradient: Path, tmp_path: Path, options: list[str], settings: dict[str, object], call_ratio: float | None
+    gradient: Path, tmp_path: Path, options: list[str], settings: dict[str, Any], call_ratio: float | None
 ) -> None:
     packed, back = tmp_path / "g.ta", tmp_path / "back.npy"
     done = call("compress", gradient, "-o", packed, "--step", 3, "--slot", 1, *options)
     assert (done.returncode, done.stderr) == (0, "")
-    config = ta.TrainingConfig(**{"scaling": "contractive", "quantizer_scale": "least_squares", **settings})  # type: ignore[arg-type]
+    config = ta.TrainingConfig(**{"scaling": "contractive", "quantizer_scale": "least_squares", **settings})
     compressor = ta.GradientCompressor(config)
     message = compressor.encode(np.load(gradient), call_ratio, step=3, slot=1)
     assert packed.read_bytes() == message
@@ -132,7 +134,7 @@ def test_hostile_messages_are_refused_in_one_line(command: str, path: Path, tmp_
         (np.full(70, np.nan, np.float32), "value NaN at index 0 is not finite"),
     ],
 )
-def test_arrays_that_are_not_taken(array: np.ndarray, said: str, tmp_path: Path) -> None:  # type: ignore[type-arg]
+def test_arrays_that_are_not_taken(array: NDArray[Any], said: str, tmp_path: Path) -> None:
     path, output = tmp_path / "a.npy", tmp_path / "a.ta"
     np.save(path, array)
     assert said in refusal("compress", path, "-o", output, "--projection", "none", "--quantize", "sign")

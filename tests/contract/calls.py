@@ -73,6 +73,48 @@ def ternary(data: Any) -> ta.TernaryCompressedGradient:
     return ta.TernaryCompressedGradient(data, 0.5, 50, length(data), 3)
 
 
+def alone(gradients: Any) -> Any:
+    """The only row of a matrix; what has no memory to show is handed over as it is."""
+    if isinstance(gradients, np.ndarray):
+        return np.atleast_1d(gradients)[np.newaxis]
+    try:
+        if hasattr(gradients, "__dlpack__"):
+            return np.from_dlpack(gradients)[np.newaxis]
+        memoryview(gradients)
+    except Exception:
+        return gradients
+    return np.asarray(gradients)[np.newaxis]
+
+
+def compressed_alone(gradients: Any) -> Any:
+    return COMPRESSOR.compress_many(alone(gradients))[0]
+
+
+def compressed_in_halves(gradients: Any, out: Any) -> Any:
+    """`out`, or the projections of both halves of a gradient."""
+    both = COMPRESSOR.compress_many(gradients.reshape(2, -1), out=out)
+    return np.concatenate([half.data for half in both]) if out is None else out
+
+
+def decompressed_alone(data: Any) -> Any:
+    return COMPRESSOR.decompress_many([compressed(data)])[0]
+
+
+def decompressed_twice(data: Any, out: Any) -> Any:
+    """`out`, or what comes back, flat."""
+    both = COMPRESSOR.decompress_many([compressed(data), compressed(-data)], out=out)
+    return both.reshape(-1) if out is None else both
+
+
+def planned(gradients: Any, out: Any = None) -> Any:
+    return COMPRESSOR.plan(length(gradients), step=2).compress(gradients, out=out)
+
+
+def planned_back(data: Any, out: Any = None) -> Any:
+    """Back from 64 values, by a plan of 50."""
+    return COMPRESSOR.plan(50, 0.5).decompress(compressed(data), out=out)
+
+
 def clipped_in_place(array: Any) -> None:
     mp.safe_clip(array, -0.5, 0.5)
 
@@ -137,6 +179,9 @@ ARRAY_ARGUMENTS = [
     ArrayArgument("compress_ternary", "gradients", COMPRESSOR.compress_ternary),
     ArrayArgument("decompress", "data", lambda a: COMPRESSOR.decompress(compressed(a))),
     ArrayArgument("decompress_ternary", "data", lambda a: COMPRESSOR.decompress_ternary(ternary(a)), "int8"),
+    ArrayArgument("compress_many", "gradients", compressed_alone),
+    ArrayArgument("decompress_many", "data", decompressed_alone),
+    ArrayArgument("plan_compress", "gradients", planned),
 ]
 
 
@@ -178,6 +223,10 @@ OUT_ARGUMENTS = [
     OutArgument("compress", lambda a, out: COMPRESSOR.compress(a, out=out).data, "float32", 64),
     OutArgument("compress_ternary", lambda a, out: COMPRESSOR.compress_ternary(a, out=out).data, "int8", 64),
     OutArgument("decompress", lambda a, out: COMPRESSOR.decompress(compressed(a), out=out), "float32", 50),
+    OutArgument("compress_many", compressed_in_halves, "float32", 128),
+    OutArgument("decompress_many", decompressed_twice, "float32", 100),
+    OutArgument("plan_compress", lambda a, out: planned(a, out).data, "float32", 64),
+    OutArgument("plan_decompress", lambda a, out: planned_back(np.resize(a, 64), out), "float32", 50, None),
     OutArgument(
         "decompress_ternary",
         lambda a, out: COMPRESSOR.decompress_ternary(ternary(a), out=out),
@@ -420,6 +469,93 @@ SCALAR_ARGUMENTS = [
         wrong_types=(None, 1, TRITS, compressed(INPUT)),
     ),
     ScalarArgument(
+        "compress_many",
+        "ratio",
+        lambda x: COMPRESSOR.compress_many(INPUT[np.newaxis], x),
+        RATIOS,
+        NO_RATIOS,
+        ta.InvalidRatioError,
+        (),
+    ),
+    ScalarArgument(
+        "compress_many",
+        "step",
+        lambda x: COMPRESSOR.compress_many(INPUT[np.newaxis], step=x),
+        WHOLE,
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "compress_many",
+        "slot",
+        lambda x: COMPRESSOR.compress_many(INPUT[np.newaxis], slot=x),
+        WHOLE,
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "decompress_many",
+        "compressed",
+        COMPRESSOR.decompress_many,
+        ([], (), [compressed(INPUT)] * 2, (compressed(INPUT),)),
+        (
+            [compressed(INPUT), compressed(INPUT[1:])],
+            [compressed(INPUT), ta.CompressedGradient(INPUT, 51, 3, 0.5)],
+            [compressed(INPUT), ta.CompressedGradient(INPUT, 50, 3, 0.5, scaling="unbiased")],
+        ),
+        wrong_types=(None, 1, INPUT, compressed(INPUT), [INPUT], "x", [compressed(INPUT), None], {1: 2}),
+    ),
+    ScalarArgument("plan", "n", COMPRESSOR.plan, (*WHOLE, 0), BEYOND_U64, wrong_types=NO_WHOLE_NUMBERS),
+    ScalarArgument(
+        "plan",
+        "ratio",
+        lambda x: COMPRESSOR.plan(5, x),
+        RATIOS,
+        NO_RATIOS,
+        ta.InvalidRatioError,
+        (),
+    ),
+    ScalarArgument(
+        "plan",
+        "step",
+        lambda x: COMPRESSOR.plan(5, step=x),
+        WHOLE,
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "plan",
+        "slot",
+        lambda x: COMPRESSOR.plan(5, slot=x),
+        WHOLE,
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "plan",
+        "max_bytes",
+        lambda x: COMPRESSOR.plan(5, max_bytes=x),
+        (256, np.int64(256), 2**64 - 1),
+        (0, 255, *BEYOND_U64),
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "ProjectionPlan",
+        "compressor",
+        lambda x: ta.ProjectionPlan(x, 5),
+        (COMPRESSOR,),
+        (),
+        wrong_types=(None, 1, ta.TrainingConfig()),
+    ),
+    ScalarArgument(
+        "plan_decompress",
+        "compressed",
+        COMPRESSOR.plan(50).decompress,
+        (compressed(values(64)),),
+        (ta.CompressedGradient(values(64), 50, 3, 0.5, step=1),),
+        wrong_types=(None, 1, INPUT, ternary(TRITS)),
+    ),
+    ScalarArgument(
         "compressed_dim",
         "n",
         COMPRESSOR.compressed_dim,
@@ -471,6 +607,11 @@ LONG_CALLS: dict[str, Callable[[], Any]] = {
     "decompress_ternary": lambda: ta.GradientCompressor().decompress_ternary(
         ta.TernaryCompressedGradient(values(MILLIONS // 10, "int8"), 1.0, MILLIONS, MILLIONS // 10, 42)
     ),
+    "compress_many": lambda: ta.GradientCompressor().compress_many(values(MILLIONS).reshape(2, -1)),
+    "decompress_many": lambda: ta.GradientCompressor().decompress_many(
+        [ta.CompressedGradient(values(MILLIONS // 10), MILLIONS, 42, 0.1)] * 2
+    ),
+    "plan": lambda: ta.GradientCompressor().plan(250_000, max_bytes=2**31),
 }
 
 
@@ -480,6 +621,8 @@ def large_calls(size: int = 300_001) -> dict[str, Callable[[], Any]]:
     for row in ARRAY_ARGUMENTS:
         long = values(20_011 if "compress" in row.id else size, row.dtype)
         calls[row.id] = partial(row.result, long)
+    plan, small = COMPRESSOR.plan(10_003), ta.CompressedGradient(values(5_002), 10_003, 3, 0.5)
+    calls["plan_decompress"] = partial(plan.decompress, small)
     return calls
 
 
@@ -512,6 +655,10 @@ OBJECTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "GradientCompressor": (
         lambda: ta.GradientCompressor(ta.TrainingConfig(0.25, 7)),
         lambda x: (repr(x), outcome(x.compress(INPUT))),
+    ),
+    "ProjectionPlan": (
+        lambda: COMPRESSOR.plan(SIZE, 0.75, step=3, slot=4, max_bytes=1000),
+        lambda x: (repr(x), x.max_bytes, outcome(x.compress(INPUT))),
     ),
     "CompressedGradient": (lambda: COMPRESSOR.compress(INPUT, step=3, slot=4), outcome),
     "TernaryCompressedGradient": (lambda: COMPRESSOR.compress_ternary(INPUT, step=3, slot=4), outcome),

@@ -87,6 +87,10 @@ MANY: dict[str, Callable[..., Any]] = {
     ),
     "compress": lambda a, b, c, d: COMPRESSOR.compress(a, b, step=c, slot=d),
     "compress_ternary": lambda a, b, c, d: COMPRESSOR.compress_ternary(a, b, step=c, out=d),
+    "compress_many": lambda a, b, c, d: COMPRESSOR.compress_many(a, b, step=c, out=d),
+    "decompress_many": lambda a, b, c, d: COMPRESSOR.decompress_many([a, b, c], out=d),
+    "plan": lambda a, b, c, d: COMPRESSOR.plan(a, b, step=c, max_bytes=d),
+    "ProjectionPlan": lambda a, b, c, d: ta.ProjectionPlan(a, b, c, slot=d),
     "convert_to_bf16": lambda a, b, c, d: ta.mixed_precision.convert_to_bf16(a, rounding=b, seed=c, out=d),
     "LossScaler": ta.mixed_precision.LossScaler,
     "load_state_dict": lambda a, b, c, d: ta.mixed_precision.LossScaler().load_state_dict(

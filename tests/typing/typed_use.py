@@ -52,6 +52,19 @@ def compressed(gradients: Floats) -> Floats:
     assert_type((trits.data, trits.scale), tuple[NDArray[np.int8], float])
     assert_type(trits.compression_ratio(), float)
     assert_type(compressor.decompress_ternary(trits), Floats)
+    many = compressor.compress_many(
+        gradients[np.newaxis], 0.25, step=1, slot=2, out=np.empty((1, 64), np.float32)
+    )
+    assert_type(many, list[ta.CompressedGradient])
+    assert_type(compressor.decompress_many(many, out=gradients[np.newaxis]), Floats)
+    plan = compressor.plan(gradients.size, 0.25, step=np.int64(1), slot=2, max_bytes=1 << 20)
+    assert_type(plan, ta.ProjectionPlan)
+    assert_type(
+        (plan.nbytes, plan.original_dim, plan.compressed_dim, plan.max_bytes), tuple[int, int, int, int]
+    )
+    assert_type((plan.seed, plan.step, plan.slot, plan.ratio), tuple[int, int, int, float])
+    plan = compression.ProjectionPlan(plan.compressor, 100)
+    assert_type(plan.decompress(plan.compress(gradients)), Floats)
     accumulator = compression.GradientAccumulator(gradients.size)
     accumulator.accumulate(gradients, 2.0)
     assert_type((accumulator.count, accumulator.mass, accumulator.size), tuple[int, float, int])

@@ -268,6 +268,188 @@ def test_out_that_overlaps_an_input() -> None:
     assert_same_bits(memory, before)
 
 
+# Several gradients under one matrix
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 17])
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_many_gradients_are_compressed_and_restored_as_each_by_itself(count: int, clip: float | None) -> None:
+    compressor = ta.GradientCompressor(ta.TrainingConfig(0.25, 9, gradient_clipping=clip, scaling="unbiased"))
+    gradients = vector(count * 700).reshape(count, 700)
+    many = compressor.compress_many(gradients, step=3, slot=4)
+    assert len(many) == count
+    for row, compressed in zip(gradients, many, strict=True):
+        alone = compressor.compress(row, step=3, slot=4)
+        assert repr(compressed) == repr(alone)
+        assert_same_bits(compressed.data, alone.data)
+    restored = compressor.decompress_many(many)
+    assert restored.shape == (count, 700)
+    for row, compressed in zip(restored, many, strict=True):
+        assert_same_bits(row, compressor.decompress(compressed))
+
+
+def test_many_gradients_have_the_bits_of_the_definition() -> None:
+    gradients = vector(3 * 200, 5).reshape(3, 200)
+    many = ta.GradientCompressor(ta.TrainingConfig(0.5, 11)).compress_many(gradients, step=1)
+    for row, compressed in zip(gradients, many, strict=True):
+        assert_same_bits(compressed.data, compression.compress(row, 100, seed=11, step=1))
+
+
+def test_no_gradients() -> None:
+    compressor = ta.GradientCompressor()
+    assert compressor.compress_many(np.zeros((0, 100), dtype=np.float32)) == []
+    assert compressor.decompress_many([]).shape == (0, 0)
+    empty = compressor.compress_many(np.zeros((2, 0), dtype=np.float32))
+    assert [compressed.data.any() for compressed in empty] == [False, False]
+    assert compressor.decompress_many(empty).shape == (2, 0)
+
+
+def test_data_of_many_gradients_are_rows_of_out() -> None:
+    compressor = ta.GradientCompressor(ta.TrainingConfig(0.25))
+    gradients = vector(2000).reshape(2, 1000)
+    out = np.zeros((2, 250), dtype=np.float32)
+    many = compressor.compress_many(gradients, out=out)
+    for row, compressed in zip(out, many, strict=True):
+        assert np.shares_memory(row, compressed.data)
+        assert_same_bits(row, compressed.data)
+        assert row.any()
+    back = np.zeros((2, 1000), dtype=np.float32)
+    assert compressor.decompress_many(many, out=back) is back
+    assert_same_bits(back, compressor.decompress_many(many))
+
+
+def test_further_axes_of_many_gradients_are_read_flat() -> None:
+    gradients = vector(2 * 60).reshape(2, 3, 20)
+    nested = ta.GradientCompressor().compress_many(gradients)
+    flat = ta.GradientCompressor().compress_many(gradients.reshape(2, 60))
+    assert [x.original_dim for x in nested] == [60, 60]
+    for one, other in zip(nested, flat, strict=True):
+        assert_same_bits(one.data, other.data)
+
+
+@pytest.mark.parametrize("shape", [(), (100,)])
+def test_a_single_gradient_is_told_how_to_become_a_row(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ta.ArrayError, match=r"call gradients\[np.newaxis\]") as caught:
+        ta.GradientCompressor().compress_many(np.ones(shape, dtype=np.float32))
+    assert caught.value.argument == "gradients"
+
+
+def test_a_value_that_cannot_be_clipped_is_named_by_its_flat_index() -> None:
+    gradients = vector(300).reshape(3, 100)
+    gradients[2, 7] = math.inf
+    clipping = ta.GradientCompressor(ta.TrainingConfig(gradient_clipping=1.0))
+    with pytest.raises(ta.NonFiniteError) as caught:
+        clipping.compress_many(gradients)
+    assert (caught.value.argument, caught.value.index) == ("gradients", 207)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"original_dim": 99}, "index 1 has original_dim 99, and index 0 has 100"),
+        ({"data": vector(65)}, "index 1 has number of values 65, and index 0 has 64"),
+        ({"seed": 7}, "index 1 has seed 7, and index 0 has 42"),
+        ({"step": 7}, "index 1 has step 7, and index 0 has 0"),
+        ({"slot": 7}, "index 1 has slot 7, and index 0 has 0"),
+        ({"scaling": "unbiased"}, "index 1 has scaling 'unbiased', and index 0 has 'reference'"),
+    ],
+)
+def test_gradients_of_different_matrices_are_not_restored_together(change: dict[str, Any], told: str) -> None:
+    arguments: dict[str, Any] = {"data": vector(64), "original_dim": 100, "seed": 42, "ratio": 0.5}
+    first, other = ta.CompressedGradient(**arguments), ta.CompressedGradient(**(arguments | change))
+    with pytest.raises(ta.ArgumentError, match=told) as caught:
+        ta.GradientCompressor().decompress_many([first, other])
+    assert caught.value.argument == "compressed"
+
+
+def test_many_gradients_of_another_seed() -> None:
+    many = ta.GradientCompressor(ta.TrainingConfig(seed=1)).compress_many(vector(20).reshape(2, 10))
+    with pytest.raises(ta.SeedMismatchError):
+        ta.GradientCompressor().decompress_many(many)
+
+
+# Plans
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 100, 1000, 3001])
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_a_plan_gives_the_bits_of_its_compressor(n: int, clip: float | None) -> None:
+    compressor = ta.GradientCompressor(
+        ta.TrainingConfig(0.25, 9, gradient_clipping=clip, scaling="contractive")
+    )
+    plan = compressor.plan(n, 0.3, step=3, slot=4)
+    for seed in range(3):
+        planned = plan.compress(vector(n, seed))
+        anew = compressor.compress(vector(n, seed), 0.3, step=3, slot=4)
+        assert repr(planned) == repr(anew)
+        assert_same_bits(planned.data, anew.data)
+        assert_same_bits(plan.decompress(planned), compressor.decompress(anew))
+
+
+def test_a_plan_has_the_bits_of_the_definition() -> None:
+    plan = ta.GradientCompressor(ta.TrainingConfig(0.5, 11)).plan(200, step=1)
+    compressed = plan.compress(vector(200))
+    assert_same_bits(compressed.data, compression.compress(vector(200), 100, seed=11, step=1))
+    restored = compression.decompress(compressed.data, 200, seed=11, step=1)
+    assert_same_bits(plan.decompress(compressed), restored)
+
+
+def test_what_a_plan_says_of_itself() -> None:
+    compressor = ta.GradientCompressor(ta.TrainingConfig(0.25, 9))
+    plan = compressor.plan(1600, step=3, slot=4, max_bytes=10**6)
+    assert (plan.original_dim, plan.compressed_dim, plan.ratio) == (1600, 400, 0.25)
+    assert (plan.seed, plan.step, plan.slot, plan.max_bytes) == (9, 3, 4, 10**6)
+    assert plan.nbytes == 1600 * 400 // 4
+    assert plan.compressor.config == compressor.config
+    assert compressor.plan(1601).nbytes == (1600 + 16) * 401 // 4
+
+
+def test_a_plan_beyond_max_bytes_is_refused_with_what_it_needs() -> None:
+    compressor = ta.GradientCompressor(ta.TrainingConfig(0.25))
+    assert compressor.plan(1600, max_bytes=160_000).nbytes == 160_000
+    with pytest.raises(ta.ArgumentError, match=r"got 159999, .* 1600 x 400 .* 160000 bytes") as caught:
+        compressor.plan(1600, max_bytes=159_999)
+    assert caught.value.argument == "max_bytes"
+    with pytest.raises(ta.ArgumentError, match=r"got 1073741824, .* takes 250000000000 bytes"):
+        ta.GradientCompressor().plan(10**6, 1.0)
+    for n in (2**40, 2**63, 2**64 - 1):
+        with pytest.raises(ta.ArgumentError, match="max_bytes"):
+            compressor.plan(n)
+
+
+def test_a_plan_refuses_what_another_matrix_made() -> None:
+    compressor = ta.GradientCompressor()
+    plan = compressor.plan(1000, step=3)
+    with pytest.raises(ta.DimensionMismatchError):
+        plan.compress(vector(999))
+    with pytest.raises(ta.DimensionMismatchError):
+        plan.decompress(compressor.compress(vector(999), step=3))
+    with pytest.raises(ta.DimensionMismatchError):
+        plan.decompress(compressor.compress(vector(1000), 0.2, step=3))
+    with pytest.raises(ta.SeedMismatchError):
+        plan.decompress(ta.GradientCompressor(ta.TrainingConfig(seed=1)).compress(vector(1000), step=3))
+    with pytest.raises(ta.ArgumentError, match="is of step 0, and the plan of step 3"):
+        plan.decompress(compressor.compress(vector(1000)))
+    with pytest.raises(ta.ArgumentError, match="is of slot 1, and the plan of slot 0"):
+        plan.decompress(compressor.compress(vector(1000), step=3, slot=1))
+
+
+def test_a_plan_takes_the_scaling_from_what_it_restores() -> None:
+    unbiased = ta.GradientCompressor(ta.TrainingConfig(scaling="unbiased")).compress(vector(1000))
+    compressor = ta.GradientCompressor()
+    assert_same_bits(compressor.plan(1000).decompress(unbiased), compressor.decompress(unbiased))
+
+
+def test_a_plan_pickles_as_its_arguments_and_is_shared_by_its_copies() -> None:
+    plan = ta.GradientCompressor(ta.TrainingConfig(0.25, 9)).plan(4000, step=3)
+    assert plan.nbytes == 10**6
+    text = pickle.dumps(plan)
+    assert len(text) < 1000
+    assert_same_bits(pickle.loads(text).compress(vector(4000)).data, plan.compress(vector(4000)).data)
+    assert copy.copy(plan) is plan
+    assert copy.deepcopy(plan) is plan
+
+
 # Errors
 
 

@@ -90,5 +90,34 @@ fn dense_projection(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, dense_projection);
+/// Eight gradients under one matrix, to be compared with eight times the projection of one.
+fn eight_gradients(criterion: &mut Criterion) {
+    const EIGHT: usize = 8;
+    let stream = Stream::of_step(Key::from_seed(SEED), 0, 0);
+    for k in [100, 1000] {
+        let n = ENTRIES / k;
+        let scale = 1.0 / (n as f32).sqrt();
+        let gradients: Vec<f32> = (0..EIGHT * n).map(|i| (i as f32 * 0.7).sin()).collect();
+        let (mut compressed, mut restored) = (vec![0.0; EIGHT * k], vec![0.0; EIGHT * n]);
+        let mut group = criterion.benchmark_group("dense, eight gradients");
+        group.throughput(Throughput::Elements((EIGHT * n * k) as u64)).sample_size(10);
+        for level in SimdLevel::available() {
+            let exec = Exec::serial(level);
+            group.bench_function(BenchmarkId::new(format!("compress {}", level.name()), k), |bencher| {
+                bencher.iter(|| {
+                    let gradients = black_box(&gradients);
+                    dense::compress_many(&exec, &stream, EIGHT, gradients, scale, &mut compressed)
+                });
+            });
+            let data: Vec<&[f32]> = compressed.chunks_exact(k).collect();
+            group.bench_function(BenchmarkId::new(format!("decompress {}", level.name()), k), |bencher| {
+                bencher
+                    .iter(|| dense::decompress_many(&exec, &stream, black_box(&data), scale, &mut restored));
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, dense_projection, eight_gradients);
 criterion_main!(benches);

@@ -207,6 +207,18 @@ impl<'py, T: Scalar> Output<'py, T> {
     }
 }
 
+impl<'py> Output<'py, f32> {
+    /// `count` rows of `len` values: views of `out`, or of a new array.
+    pub fn into_rows(self, py: Python<'py>, count: usize, len: usize) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let array = match self {
+            Self::Given(_, InPlace { array }) => array.as_any().clone(),
+            Self::New(values) => values.into_pyarray(py).into_any(),
+        };
+        let matrix = array.call_method1(intern!(py, "reshape"), ((count, len),))?;
+        (0..count).map(|row| matrix.get_item(row)).collect()
+    }
+}
+
 /// Moves values into an array of that shape.
 pub fn to_array<'py, T: Scalar>(
     py: Python<'py>,
@@ -220,6 +232,21 @@ pub fn to_array<'py, T: Scalar>(
 /// The memory of some inputs, for [`Output::new`].
 pub fn inputs<T: Scalar>(input: &Input<'_, T>) -> [Range<usize>; 1] {
     [input.memory()]
+}
+
+/// Rows of an array, and the values of each, however many axes these have.
+pub fn rows<T: Scalar>(name: &str, input: &Input<'_, T>) -> PyResult<(usize, usize)> {
+    match input.shape() {
+        [rows, axes @ ..] if !axes.is_empty() => {
+            Ok((*rows, axes.iter().fold(1, |values: usize, &axis| values.saturating_mul(axis))))
+        }
+        shape => Err(array_error(
+            name,
+            format!(
+                "got an array of shape {shape:?}, wanted one row a gradient; for a single one call {name}[np.newaxis]"
+            ),
+        )),
+    }
 }
 
 /// Whole numbers of any integer type as int64, flat in C order with their shape. Indices are small: they are copied.

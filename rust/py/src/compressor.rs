@@ -1,24 +1,46 @@
 //! `GradientCompressor`: compression and decompression under one config.
 
 use pyo3::prelude::*;
+use pyo3::types::PySequence;
 use tritter_core::codec::compressor::{GradientCompressor as Core, Origin};
 use tritter_core::codec::config::{Projection, Ratio};
+use tritter_core::codec::many::common_origin;
 use tritter_core::codec::message::Header;
 
-use crate::arguments::{Argument, f32_argument, instance_argument, u32_argument, usize_argument};
-use crate::arrays::{Output, inputs, read, read_bytes};
+use crate::arguments::{Argument, f32_argument, instance_argument, u32_argument, usize_argument, wrong_type};
+use crate::arrays::{Input, Output, inputs, read, read_bytes, rows};
 use crate::compressed::{CompressedGradient, TernaryCompressedGradient};
 use crate::config::TrainingConfig;
 use crate::errors::raise;
+use crate::plan::ProjectionPlan;
 use crate::run::enter;
 use crate::wire;
 
 /// Estimated time of `n` values that become `k` or come back from them.
-fn nanoseconds(projection: Projection, n: usize, k: usize) -> f64 {
+pub fn nanoseconds(projection: Projection, n: usize, k: usize) -> f64 {
     match projection {
         // Entries of the matrix cost about a nanosecond each.
         Projection::Dense => n as f64 * k as f64,
         _ => 2.0 * n as f64,
+    }
+}
+
+/// As [`nanoseconds`], where some vectors share the dense matrix: each entry is made once and used by all.
+fn nanoseconds_of_many(n: usize, k: usize, vectors: usize) -> f64 {
+    nanoseconds(Projection::Dense, n, k) * (1.0 + 0.1 * vectors as f64)
+}
+
+/// A gradient to be compressed, and how.
+struct Request<'py> {
+    input: Input<'py, f32>,
+    ratio: Ratio,
+    compressed_dim: usize,
+    origin: Origin,
+}
+
+impl Request<'_> {
+    fn nanoseconds(&self) -> f64 {
+        nanoseconds(self.origin.projection, self.origin.original_dim, self.compressed_dim)
     }
 }
 
@@ -54,20 +76,39 @@ pub struct GradientCompressor {
 }
 
 impl GradientCompressor {
+    /// A compressor of that core.
+    pub fn new_from(core: Core) -> Self {
+        Self { core }
+    }
+
     /// The core's compressor.
     pub fn core(&self) -> Core {
         self.core
     }
 
-    fn ratio(&self, ratio: Option<Bound<'_, PyAny>>) -> PyResult<Ratio> {
+    pub fn ratio(&self, ratio: Option<Bound<'_, PyAny>>) -> PyResult<Ratio> {
         let ratio = ratio.map(|ratio| f32_argument("ratio", &ratio)).transpose()?;
         self.core.ratio(ratio).map_err(raise)
     }
 
-    fn origin(&self, original_dim: usize, step: Argument<'_>, slot: Argument<'_>) -> PyResult<Origin> {
+    pub fn origin(&self, original_dim: usize, step: Argument<'_>, slot: Argument<'_>) -> PyResult<Origin> {
         let step = step.or(0, |step| u32_argument("step", step))?;
         let slot = slot.or(0, |slot| u32_argument("slot", slot))?;
         Ok(self.core.origin(original_dim, step, slot))
+    }
+
+    fn request<'py>(
+        &self,
+        gradients: &Bound<'py, PyAny>,
+        ratio: Option<Bound<'py, PyAny>>,
+        step: Argument<'py>,
+        slot: Argument<'py>,
+    ) -> PyResult<Request<'py>> {
+        let ratio = self.ratio(ratio)?;
+        let input = read::<f32>("gradients", gradients)?;
+        let n = input.slice().len();
+        let origin = self.origin(n, step, slot)?;
+        Ok(Request { input, ratio, compressed_dim: origin.projection.compressed_dim(n, ratio), origin })
     }
 }
 
@@ -146,17 +187,13 @@ impl GradientCompressor {
         slot: Argument<'py>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<CompressedGradient> {
-        let ratio = self.ratio(ratio)?;
-        let input = read::<f32>("gradients", gradients)?;
-        let values = input.slice();
-        let n = values.len();
-        let origin = self.origin(n, step, slot)?;
-        let k = origin.projection.compressed_dim(n, ratio);
-        let mut output = Output::<f32>::new(out, k, &inputs(&input))?;
-        let data = output.slice_mut();
-        enter(py, nanoseconds(origin.projection, n, k), |exec| self.core.compress(exec, values, &origin, data))?;
-        let data = output.into_array(py, &[k])?.unbind();
-        Ok(CompressedGradient::made(data, k, ratio, origin))
+        let request = self.request(gradients, ratio, step, slot)?;
+        let mut output = Output::<f32>::new(out, request.compressed_dim, &inputs(&request.input))?;
+        let (values, data) = (request.input.slice(), output.slice_mut());
+        enter(py, request.nanoseconds(), |exec| self.core.compress(exec, values, &request.origin, data))?;
+        let Request { ratio, compressed_dim, origin, .. } = request;
+        let data = output.into_array(py, &[compressed_dim])?.unbind();
+        Ok(CompressedGradient::made(data, compressed_dim, ratio, origin))
     }
 
     /// Restore a gradient from its projection, as far as it can be had.
@@ -191,7 +228,9 @@ impl GradientCompressor {
         let (n, data) = (origin.original_dim, input.slice());
         let mut output = Output::<f32>::new(out, n, &inputs(&input))?;
         let values = output.slice_mut();
-        enter(py, nanoseconds(origin.projection, n, data.len()), |exec| self.core.decompress(exec, data, origin, values))?;
+        enter(py, nanoseconds(origin.projection, n, data.len()), |exec| {
+            self.core.decompress(exec, data, origin, values)
+        })?;
         output.into_array(py, &[n])
     }
 
@@ -229,19 +268,16 @@ impl GradientCompressor {
         slot: Argument<'py>,
         out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<TernaryCompressedGradient> {
-        let ratio = self.ratio(ratio)?;
-        let input = read::<f32>("gradients", gradients)?;
-        let values = input.slice();
-        let n = values.len();
-        let origin = self.origin(n, step, slot)?;
-        let k = origin.projection.compressed_dim(n, ratio);
-        let mut output = Output::<i8>::new(out, k, &inputs(&input))?;
-        let trits = output.slice_mut();
-        let scale =
-            enter(py, nanoseconds(origin.projection, n, k), |exec| self.core.compress_ternary(exec, values, &origin, trits))?;
-        let data = output.into_array(py, &[k])?.unbind();
+        let request = self.request(gradients, ratio, step, slot)?;
+        let mut output = Output::<i8>::new(out, request.compressed_dim, &inputs(&request.input))?;
+        let (values, trits) = (request.input.slice(), output.slice_mut());
+        let scale = enter(py, request.nanoseconds(), |exec| {
+            self.core.compress_ternary(exec, values, &request.origin, trits)
+        })?;
+        let Request { ratio, compressed_dim, origin, .. } = request;
+        let data = output.into_array(py, &[compressed_dim])?.unbind();
         let form = self.core.config().quantizer().scale;
-        Ok(TernaryCompressedGradient::made(data, k, scale, form, Some(ratio), origin))
+        Ok(TernaryCompressedGradient::made(data, compressed_dim, scale, form, Some(ratio), origin))
     }
 
     /// Restore a gradient from the trits of its projection.
@@ -398,6 +434,167 @@ impl GradientCompressor {
         let work = nanoseconds(origin.projection, n, compressed_dim);
         enter(py, work, |exec| self.core.decode(exec, &message, values))?;
         output.into_array(py, &[n])
+    }
+
+    /// Project several gradients of one length, each as :meth:`compress` would, under one pass over the matrix.
+    ///
+    /// The matrix costs most of the time of a call, and is made once here: 8 gradients take the time of 1.5.
+    ///
+    /// Parameters
+    /// ----------
+    /// gradients : ndarray of float32, shape (count, n)
+    ///     One gradient a row. Further axes are read flat in C order.
+    /// ratio : float, optional
+    ///     Above 0 and at most 1; the config's where none is given.
+    /// step, slot : int, default 0
+    ///     Select the matrix of all of them, each 0 to 2**32 - 1.
+    /// out : ndarray of float32, shape (count, compressed_dim), optional
+    ///     Where to write the projections.
+    ///
+    /// Returns
+    /// -------
+    /// list of CompressedGradient
+    ///     One a row. Each ``data`` is a row of one array: `out`, or a new one.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidRatioError, ArrayError, ArgumentError
+    /// NonFiniteError
+    ///     If the config clips and a value is not finite.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import numpy as np
+    /// >>> import tritter_accel as ta
+    /// >>> compressor = ta.GradientCompressor()
+    /// >>> gradients = np.ones((8, 2000), dtype=np.float32)
+    /// >>> compressed = compressor.compress_many(gradients, step=3)
+    /// >>> len(compressed), compressed[0].data.shape
+    /// (8, (200,))
+    /// >>> compressor.decompress_many(compressed).shape
+    /// (8, 2000)
+    #[pyo3(
+        signature = (gradients, ratio=None, *, step=Argument::Default, slot=Argument::Default, out=None),
+        text_signature = "($self, gradients, ratio=None, *, step=0, slot=0, out=None)"
+    )]
+    fn compress_many<'py>(
+        &self,
+        py: Python<'py>,
+        gradients: &Bound<'py, PyAny>,
+        ratio: Option<Bound<'py, PyAny>>,
+        step: Argument<'py>,
+        slot: Argument<'py>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Vec<CompressedGradient>> {
+        let ratio = self.ratio(ratio)?;
+        let input = read::<f32>("gradients", gradients)?;
+        let (count, n) = rows("gradients", &input)?;
+        let origin = self.origin(n, step, slot)?;
+        let k = origin.projection.compressed_dim(n, ratio);
+        let mut output = Output::<f32>::new(out, count.saturating_mul(k), &inputs(&input))?;
+        let (values, data) = (input.slice(), output.slice_mut());
+        enter(py, nanoseconds_of_many(n, k, count), |exec| {
+            self.core.compress_many(exec, count, values, &origin, data)
+        })?;
+        let rows = output.into_rows(py, count, k)?.into_iter();
+        Ok(rows.map(|row| CompressedGradient::made(row.unbind(), k, ratio, origin)).collect())
+    }
+
+    /// Restore several gradients, each as :meth:`decompress` would, under one pass over the matrix for every eight.
+    ///
+    /// Parameters
+    /// ----------
+    /// compressed : sequence of CompressedGradient
+    ///     Of one matrix: with the same `original_dim`, number of values, `seed`, `step`, `slot` and `scaling`.
+    /// out : ndarray of float32, shape (count, original_dim), optional
+    ///     Where to write the result.
+    ///
+    /// Returns
+    /// -------
+    /// ndarray of float32, shape (count, original_dim)
+    ///     `out` where it is given. Of shape (0, 0) for an empty sequence.
+    ///
+    /// Raises
+    /// ------
+    /// SeedMismatchError
+    ///     If the compressor that made them had another seed.
+    /// ArgumentError
+    ///     If one of them is of another matrix; the message names the first.
+    #[pyo3(signature = (compressed, *, out=None))]
+    fn decompress_many<'py>(
+        &self,
+        py: Python<'py>,
+        compressed: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let items = compressed
+            .cast::<PySequence>()
+            .map_err(|_| wrong_type("compressed", compressed, "a sequence of CompressedGradient"))?
+            .try_iter()?
+            .collect::<PyResult<Vec<_>>>()?;
+        let mut inputs_of = Vec::with_capacity(items.len());
+        let mut origins = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let item = item.cast::<CompressedGradient>().map_err(|_| {
+                let kind = item.get_type().name().map_or_else(|_| "another".into(), |name| name.to_string());
+                let wanted = format!("a sequence of CompressedGradient, and index {index} is {kind}");
+                wrong_type("compressed", compressed, &wanted)
+            })?;
+            let input = read::<f32>("data", item.get().data(py).bind(py))?;
+            origins.push((*item.get().origin(), input.slice().len()));
+            inputs_of.push(input);
+        }
+        let origin = common_origin(&origins).map_err(raise)?;
+        let origin = origin.unwrap_or_else(|| self.core.origin(0, 0, 0));
+        self.core.check_seed(&origin).map_err(raise)?;
+        let data: Vec<&[f32]> = inputs_of.iter().map(Input::slice).collect();
+        let (count, n, k) = (data.len(), origin.original_dim, data.first().map_or(0, |data| data.len()));
+        let memory: Vec<_> = inputs_of.iter().flat_map(inputs).collect();
+        let mut output = Output::<f32>::new(out, count.saturating_mul(n), &memory)?;
+        let values = output.slice_mut();
+        enter(py, nanoseconds_of_many(n, k, count), |exec| {
+            self.core.decompress_many(exec, &data, &origin, values)
+        })?;
+        output.into_array(py, &[count, n])
+    }
+
+    /// Make the matrix once and keep it, for many gradients of `n` values under the same step and slot.
+    ///
+    /// Parameters
+    /// ----------
+    /// n : int
+    ///     Values of the gradients.
+    /// ratio : float, optional
+    ///     Above 0 and at most 1; the config's where none is given.
+    /// step, slot : int, default 0
+    ///     Select the matrix, each 0 to 2**32 - 1.
+    /// max_bytes : int, default 2**30
+    ///     What the matrix may take: two bits an entry.
+    ///
+    /// Returns
+    /// -------
+    /// ProjectionPlan
+    ///
+    /// Raises
+    /// ------
+    /// ArgumentError
+    ///     If the matrix takes more than `max_bytes`; nothing has been allocated then.
+    #[pyo3(
+        signature = (
+            n, ratio=None, *, step=Argument::Default, slot=Argument::Default, max_bytes=Argument::Default
+        ),
+        text_signature = "($self, n, ratio=None, *, step=0, slot=0, max_bytes=2**30)"
+    )]
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        n: &Bound<'py, PyAny>,
+        ratio: Option<Bound<'py, PyAny>>,
+        step: Argument<'py>,
+        slot: Argument<'py>,
+        max_bytes: Argument<'py>,
+    ) -> PyResult<ProjectionPlan> {
+        ProjectionPlan::made(py, self, n, ratio, step, slot, max_bytes)
     }
 
     fn __getnewargs__(&self) -> (TrainingConfig,) {

@@ -29,6 +29,7 @@ mod init;
 mod loss_scaler;
 mod network;
 mod parameters;
+mod plan;
 mod run;
 mod shape;
 mod splitmix;
@@ -60,6 +61,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<compressed::CompressedGradient>()?;
     module.add_class::<compressed::TernaryCompressedGradient>()?;
     module.add_class::<compressor::GradientCompressor>()?;
+    module.add_class::<plan::ProjectionPlan>()?;
     wire::register(module)?;
     module.add_function(wrap_pyfunction!(clip::gradient_norm, module)?)?;
     module.add_function(wrap_pyfunction!(clip::clip_gradients, module)?)?;

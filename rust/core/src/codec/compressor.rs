@@ -39,7 +39,8 @@ pub struct Origin {
 }
 
 impl Origin {
-    fn stream(&self) -> Stream {
+    /// The keystream of the matrix.
+    pub(super) fn stream(&self) -> Stream {
         Stream::of_step(Key::from_seed(self.seed), self.step, self.slot)
     }
 }
@@ -99,7 +100,7 @@ impl GradientCompressor {
         project(exec, &self.clipped(exec, gradients)?, origin, out)
     }
 
-    fn clipped<'a>(&self, exec: &Exec<'_>, gradients: &'a [f32]) -> Result<Cow<'a, [f32]>> {
+    pub(super) fn clipped<'a>(&self, exec: &Exec<'_>, gradients: &'a [f32]) -> Result<Cow<'a, [f32]>> {
         let Some(limit) = self.config.gradient_clipping() else {
             return Ok(Cow::Borrowed(gradients));
         };
@@ -335,7 +336,8 @@ fn expand(exec: &Exec<'_>, data: &[f32], origin: &Origin, out: &mut [f32]) -> Re
 }
 
 fn no_projection(projection: Projection) -> Error {
-    let message = format!("got {}, whose values are not a projection; call encode and decode", projection.name());
+    let message =
+        format!("got {}, whose values are not a projection; call encode and decode", projection.name());
     Error::argument("projection", message)
 }
 
@@ -344,7 +346,7 @@ pub fn ternary_compression_ratio(n: usize, k: usize) -> f32 {
     (32.0 * n as f64) as f32 / (2.0 * k as f64 + 32.0) as f32
 }
 
-fn expect_len(expected: usize, actual: usize) -> Result<()> {
+pub(super) fn expect_len(expected: usize, actual: usize) -> Result<()> {
     if expected == actual { Ok(()) } else { Err(Error::DimensionMismatch { expected, actual }) }
 }
 

@@ -37,33 +37,34 @@ struct Shared {
     finish: [u32; 16],
 }
 
-/// Makes blocks of one stream, with `offset` added to every word.
-pub(crate) struct Generator<'a> {
+/// Makes blocks of one stream, `stride` apart from lane to lane, with `offset` added to every word.
+pub(crate) struct Generator<'a, const N: usize> {
     stream: &'a Stream,
     offset: u32,
+    stride: u64,
+    /// How far the counter of each lane is from the first, modulo 2^32.
+    distances: [u32; N],
     high: u32,
     shared: Shared,
 }
 
-impl<'a> Generator<'a> {
-    pub(crate) fn new(stream: &'a Stream, offset: u32) -> Self {
-        Self { stream, offset, high: 0, shared: Shared::new(stream, 0, offset) }
+impl<'a, const N: usize> Generator<'a, N> {
+    pub(crate) fn new(stream: &'a Stream, offset: u32, stride: u64) -> Self {
+        let distances = std::array::from_fn(|lane| (stride as u32).wrapping_mul(lane as u32));
+        Self { stream, offset, stride, distances, high: 0, shared: Shared::new(stream, 0, offset) }
     }
 
-    /// The blocks of `N` counters: lane `l` of vector `t` is word `t` of block `counters[l]`, plus the offset.
+    /// `N` blocks: lane `l` of vector `t` is word `t` of block `first + l * stride`, plus the offset.
     ///
     /// # Safety
     ///
     /// That of [`Lanes`].
     #[inline(always)]
-    pub(crate) unsafe fn blocks<L: Lanes<N>, const N: usize>(
-        &mut self,
-        counters: &[u64; N],
-    ) -> [L::Words; BLOCK_WORDS] {
-        let high = counters[0] >> 32;
-        let differ = counters.iter().fold(0, |differ, counter| differ | (counter >> 32 ^ high));
-        if differ != 0 {
-            let words = self.across_a_carry(counters);
+    pub(crate) unsafe fn blocks<L: Lanes<N>>(&mut self, first: u64) -> [L::Words; BLOCK_WORDS] {
+        let high = first >> 32;
+        let last = self.stride.checked_mul(N as u64 - 1).and_then(|reach| first.checked_add(reach));
+        if last.is_none_or(|last| last >> 32 != high) {
+            let words = self.across_a_carry(first);
             // SAFETY: passed on from the caller.
             return words.map(|words| unsafe { L::load(&words) });
         }
@@ -71,14 +72,13 @@ impl<'a> Generator<'a> {
             self.move_to(high as u32);
         }
         // SAFETY: passed on from the caller.
-        unsafe { self.rounds::<L, N>(&counters.map(|counter| counter as u32)) }
+        unsafe { self.rounds::<L>(L::add(L::splat(first as u32), L::load(&self.distances))) }
     }
 
     #[inline(always)]
-    unsafe fn rounds<L: Lanes<N>, const N: usize>(&self, low: &[u32; N]) -> [L::Words; BLOCK_WORDS] {
+    unsafe fn rounds<L: Lanes<N>>(&self, low: L::Words) -> [L::Words; BLOCK_WORDS] {
         // SAFETY: passed on from the caller.
         unsafe {
-            let low = L::load(low);
             let turns = L::turns();
             let [a, b, c, d] = &self.shared.after_columns;
             let [mut a, mut b, mut c, mut d] =
@@ -111,8 +111,9 @@ impl<'a> Generator<'a> {
 
     #[cold]
     #[inline(never)]
-    fn across_a_carry<const N: usize>(&self, counters: &[u64; N]) -> [[u32; N]; BLOCK_WORDS] {
-        self.stream.blocks(*counters).map(|words| words.map(|word| word.wrapping_add(self.offset)))
+    fn across_a_carry(&self, first: u64) -> [[u32; N]; BLOCK_WORDS] {
+        let counters = std::array::from_fn(|lane| first.wrapping_add(self.stride.wrapping_mul(lane as u64)));
+        self.stream.blocks(counters).map(|words| words.map(|word| word.wrapping_add(self.offset)))
     }
 }
 
@@ -366,20 +367,20 @@ mod tests {
     use super::{Emulated, Generator};
     use crate::base::chacha::{Key, Stream};
 
-    fn check_each_counter<const N: usize>(blocks: impl Fn(&mut Generator<'_>, &[u64; N]) -> [[u32; N]; 16]) {
+    fn check_each_counter<const N: usize>(blocks: impl Fn(&mut Generator<'_, N>, u64) -> [[u32; N]; 16]) {
+        let carry = 1_u64 << 32;
         for offset in [0, 1 << 31] {
             for id in [0, 5, u64::MAX] {
                 let stream = Stream::new(Key::from_seed(42), id);
-                let mut generator = Generator::new(&stream, offset);
-                let carry = 1_u64 << 32;
-                for first in [0, 1, carry - 100, carry - 9, carry - 1, carry, 5 * carry, 0, u64::MAX - 3] {
-                    for distance in [1, 3, 1000, carry] {
-                        let counters: [u64; N] =
-                            std::array::from_fn(|l| first.wrapping_add(distance * l as u64));
-                        let found = blocks(&mut generator, &counters);
-                        for (lane, &counter) in counters.iter().enumerate() {
+                for stride in [1, 3, 1000, carry - 1, carry, 1 << 62] {
+                    let mut generator = Generator::new(&stream, offset, stride);
+                    for first in [0, 1, carry - 100, carry - 9, carry - 1, carry, 5 * carry, 0, u64::MAX - 3]
+                    {
+                        let found = blocks(&mut generator, first);
+                        for lane in 0..N {
+                            let counter = first.wrapping_add(stride.wrapping_mul(lane as u64));
                             let want = stream.blocks([counter]).map(|[word]| word.wrapping_add(offset));
-                            assert_eq!(found.map(|words| words[lane]), want, "{first} {distance} {lane}");
+                            assert_eq!(found.map(|words| words[lane]), want, "{first} {stride} {lane}");
                         }
                     }
                 }
@@ -390,9 +391,9 @@ mod tests {
     #[test]
     fn every_lane_holds_the_block_of_its_counter() {
         // SAFETY: emulated lanes need no feature.
-        check_each_counter::<8>(|generator, counters| unsafe { generator.blocks::<Emulated, 8>(counters) });
+        check_each_counter::<8>(|generator, first| unsafe { generator.blocks::<Emulated>(first) });
         // SAFETY: as above.
-        check_each_counter::<16>(|generator, counters| unsafe { generator.blocks::<Emulated, 16>(counters) });
+        check_each_counter::<16>(|generator, first| unsafe { generator.blocks::<Emulated>(first) });
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -402,22 +403,22 @@ mod tests {
         use crate::base::simd::SimdLevel;
 
         #[target_feature(enable = "avx2")]
-        fn avx2(generator: &mut Generator<'_>, counters: &[u64; 8]) -> [[u32; 8]; 16] {
+        fn avx2(generator: &mut Generator<'_, 8>, first: u64) -> [[u32; 8]; 16] {
             // SAFETY: the features are this function's; a vector and its array have the same bits.
-            unsafe { std::mem::transmute(generator.blocks::<Avx2, 8>(counters)) }
+            unsafe { std::mem::transmute(generator.blocks::<Avx2>(first)) }
         }
         #[target_feature(enable = "avx512f")]
-        fn avx512(generator: &mut Generator<'_>, counters: &[u64; 16]) -> [[u32; 16]; 16] {
+        fn avx512(generator: &mut Generator<'_, 16>, first: u64) -> [[u32; 16]; 16] {
             // SAFETY: as above.
-            unsafe { std::mem::transmute(generator.blocks::<Avx512, 16>(counters)) }
+            unsafe { std::mem::transmute(generator.blocks::<Avx512>(first)) }
         }
         if SimdLevel::detected() >= SimdLevel::Avx2 {
             // SAFETY: the CPU has the features.
-            check_each_counter::<8>(|generator, counters| unsafe { avx2(generator, counters) });
+            check_each_counter::<8>(|generator, first| unsafe { avx2(generator, first) });
         }
         if SimdLevel::detected() >= SimdLevel::Avx512 {
             // SAFETY: the CPU has the features.
-            check_each_counter::<16>(|generator, counters| unsafe { avx512(generator, counters) });
+            check_each_counter::<16>(|generator, first| unsafe { avx512(generator, first) });
         }
     }
 }

@@ -10,10 +10,11 @@
 //!
 //! A zero entry contributes nothing at all: it never multiplies, so an infinity stays out of it.
 
+pub mod packed;
 mod simd;
 
 use crate::base::chacha::Stream;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
 use crate::base::simd::SimdLevel;
@@ -23,12 +24,18 @@ const PLUS_BELOW: u32 = 687_194_880;
 /// Other words below this are -1.
 const MINUS_BELOW: u32 = 1_374_389_504;
 
-/// Columns in a band: their running sums stay in the first-level cache.
-const BAND_COLUMNS: usize = 4096;
+/// Rows that make up whole blocks of the keystream whatever their length. Their entries are packed in a word a column.
+const ROWS: usize = 16;
+/// Columns in a band: their entries in many rows stay in the second-level cache.
+const BAND_COLUMNS: usize = 2048;
 /// Narrower bands are not worth a thread: each computes about one block of 16 words a row that its neighbour has too.
 const LEAST_BAND_COLUMNS: usize = 48;
 /// Rows that are decompressed together at any level divide this.
 const TILE_ROWS: usize = 256;
+/// Vectors that share a pass over the matrix: as many running sums as registers hold beside what decides the entries.
+const AT_ONCE: usize = 8;
+/// Words that the plain loops have made before they use them: 252 blocks, and a part of one more four times.
+const WORDS_AT_ONCE: usize = 4032;
 /// Words between two looks at whether to stop: some milliseconds of work.
 const WORDS_PER_CHECK: usize = 1 << 20;
 
@@ -40,27 +47,75 @@ pub fn compress(
     scale: f32,
     out: &mut [f32],
 ) -> Result<()> {
-    let columns = out.len();
+    compress_many(exec, stream, 1, gradients, scale, out)
+}
+
+/// [`compress`] of `count` gradients of one length, one behind the other, under one pass over the matrix.
+pub fn compress_many(
+    exec: &Exec<'_>,
+    stream: &Stream,
+    count: usize,
+    gradients: &[f32],
+    scale: f32,
+    out: &mut [f32],
+) -> Result<()> {
+    let (len, columns) = (gradients.len() / count.max(1), out.len() / count.max(1));
+    require_words("gradients", len, columns)?;
+    let (rows, gradients) = (Rows { stream, columns, first: 0 }, Gradients { values: gradients, len, scale });
     let band = band_columns(columns, exec.threads());
-    exec.for_each_chunk_mut(out, band, |index, out| {
-        let rows = Rows { stream, columns, first: 0 };
-        rows.compress_band(exec, gradients, scale, index * band, out)
+    let mut parts = parts(out, columns, band)?;
+    exec.for_each_chunk_mut(&mut parts, count, |index, parts| {
+        rows.compress_band(exec, &gradients, index * band, parts)
     })
 }
 
 /// Writes the transposed projection of `data` (k values) times `scale` to `out`, which holds its n rows.
 pub fn decompress(exec: &Exec<'_>, stream: &Stream, data: &[f32], scale: f32, out: &mut [f32]) -> Result<()> {
-    let columns = data.len();
-    let mut scaled = try_vec(columns)?;
-    for (scaled, &value) in scaled.iter_mut().zip(data) {
-        *scaled = value * scale;
+    decompress_many(exec, stream, &[data], scale, out)
+}
+
+/// [`decompress`] of several projections of one length, to rows of `out` one behind the other. Eight share a pass over the
+/// matrix.
+pub fn decompress_many(
+    exec: &Exec<'_>,
+    stream: &Stream,
+    data: &[&[f32]],
+    scale: f32,
+    out: &mut [f32],
+) -> Result<()> {
+    let (len, columns) = (out.len() / data.len().max(1), data.first().map_or(0, |data| data.len()));
+    require_words("compressed", len, columns)?;
+    if len == 0 {
+        return Ok(());
     }
-    let rows = (4 * WORDS_PER_CHECK / columns.max(1)).min(out.len() / (4 * exec.threads()));
-    let rows = rows.next_multiple_of(TILE_ROWS).max(TILE_ROWS);
-    exec.for_each_chunk_mut(out, rows, |index, out| {
-        let rows = Rows { stream, columns, first: (index * rows) as u64 };
-        rows.decompress(exec, &scaled, out)
-    })
+    for (data, out) in data.chunks(AT_ONCE).zip(out.chunks_mut(AT_ONCE * len)) {
+        let values = Choices::new(data, scale)?;
+        let rows = rows_at_once(exec, len, columns);
+        let mut parts = parts(out, len, rows)?;
+        exec.for_each_chunk_mut(&mut parts, data.len(), |index, parts| {
+            Rows { stream, columns, first: (index * rows) as u64 }.decompress(exec, &values, parts)
+        })?;
+    }
+    Ok(())
+}
+
+/// Refuses a matrix whose words cannot all be numbered, even in the blocks that its last vectors reach into.
+fn require_words(argument: &str, rows: usize, columns: usize) -> Result<()> {
+    match (rows as u64).checked_mul(columns as u64) {
+        Some(words) if words < 1 << 63 => Ok(()),
+        _ => Err(Error::argument(
+            argument,
+            format!(
+                "{rows} values and {columns} dimensions need 2**63 words of the keystream or more; split them"
+            ),
+        )),
+    }
+}
+
+/// Rows that a thread takes at a time: a few milliseconds of work, or some shares for every thread.
+fn rows_at_once(exec: &Exec<'_>, rows: usize, columns: usize) -> usize {
+    let rows = (4 * WORDS_PER_CHECK / columns.max(1)).min(rows / (4 * exec.threads()));
+    rows.next_multiple_of(TILE_ROWS).max(TILE_ROWS)
 }
 
 /// Columns of a band: an even share of the threads, no more than the cache takes, no less than pays.
@@ -69,6 +124,77 @@ fn band_columns(columns: usize, threads: usize) -> usize {
     let even = columns.div_ceil(bands.max(1)).max(LEAST_BAND_COLUMNS);
     // Where whole blocks make up a row, whole blocks make up a band.
     if columns.is_multiple_of(16) { even.next_multiple_of(16) } else { even }
+}
+
+/// Cuts vectors of `len` values into parts of `part` values: the first part of each, then the second of each, and so on.
+fn parts(vectors: &mut [f32], len: usize, part: usize) -> Result<Vec<&mut [f32]>> {
+    if vectors.is_empty() {
+        return Ok(Vec::new());
+    }
+    let count = vectors.len() / len * len.div_ceil(part);
+    let mut parts = Vec::new();
+    if parts.try_reserve_exact(count).is_err() {
+        return Err(Error::Memory { bytes: count.saturating_mul(size_of::<&[f32]>()) });
+    }
+    let mut rest: Vec<_> = vectors.chunks_mut(len).map(|vector| vector.chunks_mut(part)).collect();
+    for _ in 0..len.div_ceil(part) {
+        parts.extend(rest.iter_mut().filter_map(Iterator::next));
+    }
+    Ok(parts)
+}
+
+/// Gradients of one length, one behind the other, and the factor of their values.
+struct Gradients<'a> {
+    values: &'a [f32],
+    len: usize,
+    scale: f32,
+}
+
+impl Gradients<'_> {
+    /// The value of one gradient in a row, times the factor.
+    #[inline(always)]
+    fn scaled(&self, gradient: usize, row: usize) -> f32 {
+        self.values[gradient * self.len + row] * self.scale
+    }
+
+    /// What entries can make of the values in [`ROWS`] rows from `first` on; behind the last row, nothing.
+    #[inline(always)]
+    fn tile(&self, gradient: usize, first: usize) -> [[f32; 4]; ROWS] {
+        let mut tile = [choices(0.0); ROWS];
+        let values = &self.values[gradient * self.len..][..self.len];
+        for (choices_of, &value) in tile.iter_mut().zip(values.get(first..).unwrap_or_default()) {
+            *choices_of = choices(value * self.scale);
+        }
+        tile
+    }
+}
+
+/// What an entry can make of each value of some projections, times a factor: +0 twice, the value, and its negative. The
+/// two lower bits of an entry's code select one of them.
+struct Choices {
+    /// Those of a column side by side.
+    of: Vec<[f32; 4]>,
+    vectors: usize,
+}
+
+impl Choices {
+    /// Of projections of one length.
+    fn new(data: &[&[f32]], scale: f32) -> Result<Self> {
+        let vectors = data.len().next_power_of_two();
+        let mut of = try_vec(data.first().map_or(0, |data| data.len()).saturating_mul(vectors))?;
+        for (vector, data) in data.iter().enumerate() {
+            for (column, &value) in data.iter().enumerate() {
+                of[column * vectors + vector] = choices(value * scale);
+            }
+        }
+        Ok(Self { of, vectors })
+    }
+}
+
+/// What an entry can make of a value: see [`Choices`].
+#[inline(always)]
+fn choices(value: f32) -> [f32; 4] {
+    [0.0, 0.0, value, -value]
 }
 
 /// The rows of a matrix from `first` on.
@@ -86,75 +212,135 @@ impl Rows<'_> {
         row.wrapping_mul(self.columns as u64).wrapping_add(column as u64)
     }
 
-    /// Columns `start .. start + out.len()` of the projection.
+    /// From column `start` on, the columns of the projections of some gradients that `out` has room for.
     fn compress_band(
         &self,
         exec: &Exec<'_>,
-        gradients: &[f32],
-        scale: f32,
+        gradients: &Gradients<'_>,
         start: usize,
-        out: &mut [f32],
+        out: &mut [&mut [f32]],
     ) -> Result<()> {
         match exec.level().min(SimdLevel::detected()) {
             #[cfg(target_arch = "x86_64")]
             level @ (SimdLevel::Avx2 | SimdLevel::Avx512) => {
-                simd::compress_band(self, level, exec, gradients, scale, start, out)
+                simd::compress_band(self, level, exec, gradients, start, out)
             }
-            _ => self.compress_band_scalar(exec, gradients, scale, start, out),
+            _ => self.compress_band_scalar(exec, gradients, start, out),
         }
     }
 
-    /// The rows' values of the transposed projection; `first` is a multiple of [`TILE_ROWS`].
-    fn decompress(&self, exec: &Exec<'_>, scaled: &[f32], out: &mut [f32]) -> Result<()> {
+    /// The rows' values of the transposed projection of some vectors; `first` is a multiple of [`TILE_ROWS`].
+    fn decompress(&self, exec: &Exec<'_>, values: &Choices, out: &mut [&mut [f32]]) -> Result<()> {
         match exec.level().min(SimdLevel::detected()) {
             #[cfg(target_arch = "x86_64")]
-            level @ (SimdLevel::Avx2 | SimdLevel::Avx512) => simd::decompress(self, level, exec, scaled, out),
-            _ => self.decompress_scalar(exec, scaled, out),
+            level @ (SimdLevel::Avx2 | SimdLevel::Avx512) => simd::decompress(self, level, exec, values, out),
+            _ => self.decompress_scalar(exec, values, out),
         }
     }
 
     fn compress_band_scalar(
         &self,
         exec: &Exec<'_>,
-        gradients: &[f32],
-        scale: f32,
+        gradients: &Gradients<'_>,
         start: usize,
-        out: &mut [f32],
+        out: &mut [&mut [f32]],
     ) -> Result<()> {
-        out.fill(0.0);
-        let mut words: Vec<u32> = try_vec(out.len())?;
-        let rows_per_check = (WORDS_PER_CHECK / 8 / out.len().max(1)).max(1);
-        for (row, &gradient) in gradients.iter().enumerate() {
-            if row.is_multiple_of(rows_per_check) {
-                exec.check()?;
-            }
-            self.stream.words(SimdLevel::Scalar, self.word(row, start), &mut words);
-            let value = gradient * scale;
-            for (sum, &word) in out.iter_mut().zip(&words) {
-                *sum += signed(word, value);
+        for out in &mut *out {
+            out.fill(0.0);
+        }
+        self.add_rows(exec, gradients, 0, start, out)
+    }
+
+    /// Adds the rows from `first` on to the sums in `out`.
+    fn add_rows(
+        &self,
+        exec: &Exec<'_>,
+        gradients: &Gradients<'_>,
+        first: usize,
+        start: usize,
+        out: &mut [&mut [f32]],
+    ) -> Result<()> {
+        let len = out.first().map_or(0, |out| out.len());
+        if len == 0 {
+            return Ok(());
+        }
+        // Whole rows follow each other in the keystream.
+        let at_once = if len == self.columns { (WORDS_AT_ONCE / len).max(1) } else { 1 };
+        let mut words: Vec<u32> = try_vec(len * at_once.min(gradients.len))?;
+        for first in (first..gradients.len).step_by(at_once) {
+            exec.check()?;
+            let words = &mut words[..len * at_once.min(gradients.len - first)];
+            self.stream.words(exec.level(), self.word(first, start), words);
+            for (row, words) in words.chunks_exact(len).enumerate() {
+                for (gradient, out) in out.iter_mut().enumerate() {
+                    let value = gradients.scaled(gradient, first + row);
+                    for (sum, &word) in out.iter_mut().zip(words) {
+                        *sum += signed(word, value);
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    fn decompress_scalar(&self, exec: &Exec<'_>, scaled: &[f32], out: &mut [f32]) -> Result<()> {
-        const AT_ONCE: usize = 1024;
-        let mut words = [0; AT_ONCE];
-        for (row, out) in out.iter_mut().enumerate() {
-            let mut sum = 0.0;
-            for (index, values) in scaled.chunks(AT_ONCE).enumerate() {
-                if (row * scaled.len() / AT_ONCE + index).is_multiple_of(64) {
-                    exec.check()?;
+    #[allow(clippy::needless_range_loop)] // All rows are indexed.
+    fn decompress_scalar(&self, exec: &Exec<'_>, values: &Choices, out: &mut [&mut [f32]]) -> Result<()> {
+        /// Rows whose sums do not wait for each other.
+        const ROWS: usize = 4;
+        const COLUMNS: usize = WORDS_AT_ONCE / ROWS;
+        let mut words = [0; WORDS_AT_ONCE];
+        let mut values_here = [0.0; COLUMNS];
+        let mut terms = [[0.0; COLUMNS]; ROWS];
+        let len = out.first().map_or(0, |out| out.len());
+        for first in (0..len).step_by(ROWS) {
+            let mut sums = [[0.0; ROWS]; AT_ONCE];
+            for (index, choices) in values.of.chunks(COLUMNS * values.vectors).enumerate() {
+                exec.check()?;
+                let columns = choices.len() / values.vectors;
+                let words = &mut words[..ROWS * columns];
+                if columns == self.columns {
+                    // Whole rows follow each other in the keystream.
+                    self.stream.words(SimdLevel::Scalar, self.word(first, 0), words);
+                } else {
+                    for (row, words) in words.chunks_exact_mut(columns).enumerate() {
+                        let word = self.word(first + row, index * COLUMNS);
+                        self.stream.words(SimdLevel::Scalar, word, words);
+                    }
                 }
-                let words = &mut words[..values.len()];
-                self.stream.words(SimdLevel::Scalar, self.word(row, index * AT_ONCE), words);
-                for (&word, &value) in words.iter().zip(values) {
-                    sum += signed(word, value);
+                for (vector, sums) in sums[..out.len()].iter_mut().enumerate() {
+                    for (value, choices) in values_here.iter_mut().zip(choices.chunks_exact(values.vectors)) {
+                        *value = choices[vector][2];
+                    }
+                    for (terms, words) in terms.iter_mut().zip(words.chunks_exact(columns)) {
+                        for ((term, &word), &value) in terms.iter_mut().zip(words).zip(&values_here) {
+                            *term = signed(word, value);
+                        }
+                    }
+                    for column in 0..columns {
+                        for row in 0..ROWS {
+                            sums[row] += terms[row][column];
+                        }
+                    }
                 }
             }
-            *out = sum;
+            for (out, sums) in out.iter_mut().zip(sums) {
+                let out = &mut out[first..];
+                let rows = out.len().min(ROWS);
+                out[..rows].copy_from_slice(&sums[..rows]);
+            }
         }
         Ok(())
+    }
+}
+
+/// The entry of a word in two bits: 2 for +1, 3 for -1, 0 for 0. An index into [`choices`].
+fn code(word: u32) -> u32 {
+    if word < PLUS_BELOW {
+        2
+    } else if word < MINUS_BELOW {
+        3
+    } else {
+        0
     }
 }
 
@@ -173,7 +359,10 @@ fn signed(word: u32, value: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rows, band_columns, compress, decompress};
+    use super::{
+        Choices, Gradients, Rows, band_columns, compress, compress_many, decompress, decompress_many,
+    };
+    use super::{parts, require_words};
     use crate::base::chacha::{Key, Stream};
     use crate::base::error::Error;
     use crate::base::exec::Exec;
@@ -181,7 +370,7 @@ mod tests {
     use proptest::prelude::*;
     use rand_chacha::ChaCha8Rng;
     use rand_chacha::rand_core::{RngCore, SeedableRng};
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     /// A uniform float32 of 24 bits, as `rand` 0.8 draws it.
     fn uniform(rng: &mut ChaCha8Rng) -> f32 {
@@ -228,11 +417,11 @@ mod tests {
     }
 
     /// Bits, with every NaN alike: which sign and payload an addition gives to a NaN is the processor's choice.
-    fn bits(values: &[f32]) -> Vec<u32> {
+    pub(super) fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|v| if v.is_nan() { f32::NAN.to_bits() } else { v.to_bits() }).collect()
     }
 
-    fn everywhere(check: impl Fn(&Exec<'_>)) {
+    pub(super) fn everywhere(check: impl Fn(&Exec<'_>)) {
         let never = AtomicBool::new(false);
         let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let pools = [pool(2), pool(3)];
@@ -258,7 +447,7 @@ mod tests {
         });
     }
 
-    fn wave(len: usize) -> Vec<f32> {
+    pub(super) fn wave(len: usize) -> Vec<f32> {
         (0..len).map(|i| (i as f32 * 0.7).sin()).collect()
     }
 
@@ -337,10 +526,12 @@ mod tests {
             for level in SimdLevel::available() {
                 let exec = Exec::serial(level);
                 let mut x = vec![0.0; 600];
-                rows.decompress(&exec, scaled, &mut x).unwrap();
+                let choices = Choices::new(&[scaled], 1.0).unwrap();
+                rows.decompress(&exec, &choices, &mut [&mut x]).unwrap();
                 assert_eq!(bits(&x), bits(&want));
                 let mut y = vec![0.0; columns as usize];
-                rows.compress_band(&exec, &values, 1.0, 0, &mut y).unwrap();
+                let gradients = Gradients { values: &values, len: 600, scale: 1.0 };
+                rows.compress_band(&exec, &gradients, 0, &mut [&mut y]).unwrap();
                 assert_eq!(bits(&y), bits(&want_y));
             }
         }
@@ -362,18 +553,78 @@ mod tests {
         assert_eq!(band_columns(1000, 2), 500);
         assert_eq!(band_columns(1024, 3), 352);
         assert_eq!(band_columns(64, 8), 48);
-        assert_eq!(band_columns(10_000, 2), 2512);
+        assert_eq!(band_columns(10_000, 2), 1680);
         assert_eq!(band_columns(0, 2), 48);
     }
 
     #[test]
-    fn a_cancelled_call_stops() {
-        let cancel = AtomicBool::new(true);
+    fn parts_come_in_the_order_of_places_then_vectors() {
+        let mut vectors: Vec<f32> = (0..10_u8).map(f32::from).collect();
+        let found = parts(&mut vectors, 5, 2).unwrap();
+        assert_eq!(found, [&[0.0, 1.0][..], &[5.0, 6.0], &[2.0, 3.0], &[7.0, 8.0], &[4.0], &[9.0]]);
+        assert_eq!(parts(&mut [], 0, 3).unwrap(), Vec::<&[f32]>::new());
+    }
+
+    #[test]
+    fn several_vectors_have_the_bits_of_their_single_calls() {
+        let values = wave(20_000);
+        let stream = Stream::new(Key::from_seed(11), 3);
+        for (n, k) in [(0, 64), (1, 1), (33, 17), (150, 100), (70, 333), (40, 1000), (300, 64)] {
+            for count in (0..10).chain([15, 16, 17]) {
+                let mut gradients = values[..count * n].to_vec();
+                if let Some(value) = gradients.get_mut(n / 2) {
+                    *value = f32::INFINITY;
+                }
+                let data: Vec<&[f32]> = (0..count).map(|vector| &values[vector..vector + k]).collect();
+                let (mut want_y, mut want_x) = (vec![0.0; count * k], vec![0.0; count * n]);
+                let scalar = Exec::serial(SimdLevel::Scalar);
+                for vector in 0..count {
+                    let gradient = &gradients[vector * n..][..n];
+                    compress(&scalar, &stream, gradient, 0.3, &mut want_y[vector * k..][..k]).unwrap();
+                    let x = &mut want_x[vector * n..][..n];
+                    decompress(&scalar, &stream, data[vector], 0.3, x).unwrap();
+                }
+                everywhere(|exec| {
+                    let (mut y, mut x) = (vec![7.0; count * k], vec![7.0; count * n]);
+                    compress_many(exec, &stream, count, &gradients, 0.3, &mut y).unwrap();
+                    assert_eq!(bits(&y), bits(&want_y), "{} {n} {k} {count}", exec.level().name());
+                    decompress_many(exec, &stream, &data, 0.3, &mut x).unwrap();
+                    assert_eq!(bits(&x), bits(&want_x), "{} {n} {k} {count}", exec.level().name());
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn matrices_of_more_words_than_can_be_numbered_are_refused() {
+        assert_eq!(require_words("gradients", 1 << 32, (1 << 31) - 1), Ok(()));
+        for (rows, columns) in [(1 << 32, 1 << 31), (usize::MAX, usize::MAX), (1 << 63, 1)] {
+            let refused = require_words("gradients", rows, columns);
+            assert!(matches!(refused, Err(Error::Argument { argument, .. }) if argument == "gradients"));
+        }
+    }
+
+    /// Some seconds of work at any level, stopped from another thread: were it not seen, the call would end well.
+    #[test]
+    fn a_call_is_stopped_while_it_computes() {
         let stream = Stream::new(Key::from_seed(8), 2);
         for level in SimdLevel::available() {
-            let exec = Exec::new(level, None, &cancel);
-            assert_eq!(compress(&exec, &stream, &[1.0; 9], 1.0, &mut [0.0; 64]), Err(Error::Interrupted));
-            assert_eq!(decompress(&exec, &stream, &[1.0; 64], 1.0, &mut [0.0; 9]), Err(Error::Interrupted));
+            for compressing in [true, false] {
+                let cancel = AtomicBool::new(false);
+                let exec = Exec::new(level, None, &cancel);
+                let stopped = std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        cancel.store(true, Ordering::Relaxed);
+                    });
+                    if compressing {
+                        compress(&exec, &stream, &vec![1.0; 1 << 22], 1.0, &mut [0.0; 1000])
+                    } else {
+                        decompress(&exec, &stream, &[1.0; 1000], 1.0, &mut vec![0.0; 1 << 22])
+                    }
+                });
+                assert_eq!(stopped, Err(Error::Interrupted), "{}", level.name());
+            }
         }
     }
 
