@@ -1,7 +1,18 @@
 """Types of the native module. Its names are public through the package's modules."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Never, Self, SupportsFloat, SupportsIndex, TypeAlias, final
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    Never,
+    Self,
+    SupportsFloat,
+    SupportsIndex,
+    TypeAlias,
+    final,
+    overload,
+)
 
 import numpy as np
 from numpy.typing import NDArray
@@ -380,6 +391,7 @@ class MessageHeader:
 
 def read_header(message: Buffer) -> MessageHeader: ...
 def parse(message: Buffer) -> CompressedGradient | TernaryCompressedGradient | Message: ...
+
 @final
 class CompressedGradient:
     def __new__(
@@ -515,6 +527,8 @@ class GradientCompressor:
         slot: SupportsIndex = 0,
         max_bytes: SupportsIndex = 2**30,
     ) -> ProjectionPlan: ...
+    def message_bytes(self, n: SupportsIndex, ratio: float | None = None) -> int: ...
+    @overload
     def encode(
         self,
         gradients: NDArray[np.float32],
@@ -522,7 +536,18 @@ class GradientCompressor:
         *,
         step: SupportsIndex = 0,
         slot: SupportsIndex = 0,
+        out: None = None,
     ) -> Message: ...
+    @overload
+    def encode(
+        self,
+        gradients: NDArray[np.float32],
+        ratio: float | None = None,
+        *,
+        step: SupportsIndex = 0,
+        slot: SupportsIndex = 0,
+        out: NDArray[np.uint8],
+    ) -> NDArray[np.uint8]: ...
     def decode(self, message: Buffer, *, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]: ...
     def __getnewargs__(self) -> tuple[TrainingConfig]: ...
 

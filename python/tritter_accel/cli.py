@@ -1,4 +1,4 @@
-"""The command ``tritter-accel``: train the names network, and say what the installation has."""
+"""The command ``tritter-accel``: train the names network, make messages of arrays, say what is installed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import __version__, exchange_options, get_num_threads, set_num_threads, simd_level
+from . import __version__, codec_commands, exchange_options, get_num_threads, set_num_threads, simd_level
 from .corpus import Corpus
 from .engine import Parameters
-from .exceptions import ArgumentError, CorpusError, InvalidRatioError, NonFiniteError
+from .exceptions import InternalError, NonFiniteError, TrainingError
 from .names_network import NamesNetwork, Seeds
 from .report import (
     INSTALL,
@@ -174,6 +174,8 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--quiet", action="store_true", help="print the sampled names alone")
     train.set_defaults(run=_train)
 
+    codec_commands.add_commands(commands, _whole)
+
     info = commands.add_parser(
         "info", help="say what this installation has", description="Say what this installation has."
     )
@@ -191,10 +193,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
         sys.stdout.flush()
-    except (UsageError, ReportError, CorpusError, ArgumentError, InvalidRatioError, NonFiniteError) as error:
-        return _failed(options, f"error: {error}", 2)
+    except InternalError:
+        raise
     except MemoryError as error:
         return _failed(options, f"error: not enough memory{f' ({error})' if str(error) else ''}", 2)
+    except (UsageError, ReportError, TrainingError) as error:
+        return _failed(options, f"error: {error}", 2)
     except KeyboardInterrupt:
         return _failed(options, "interrupted", 130)
     except BrokenPipeError:

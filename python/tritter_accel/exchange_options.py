@@ -54,7 +54,8 @@ def compressor(options: argparse.Namespace) -> GradientCompressor | None:
     picked = compress in ("dense", "hadamard", "topk")
     if options.ratio is not None and not picked:
         raise ArgumentError(
-            f"--ratio: every value is sent with --compress {compress}; choose dense, hadamard or topk", "ratio"
+            f"--ratio: every value is sent with --compress {compress}; choose dense, hadamard or topk",
+            "ratio",
         )
     if compress == "bf16" and quantize != "none":
         raise ArgumentError(
@@ -85,8 +86,8 @@ def record(
 ) -> dict[str, Any]:
     """What the exchange of a run was, and the bytes a worker put on the wire in a step.
 
-    Every worker needs every other worker's message: in a ring it sends ``workers - 1`` messages a step, its own and those
-    it passes on. float32 gradients in a ring take ``2 (workers - 1) / workers`` times their bytes.
+    Every worker needs every other worker's message: in a ring it sends ``workers - 1`` messages a step, its own and
+    those it passes on. float32 gradients in a ring take ``2 (workers - 1) / workers`` times their bytes.
     """
     dense = 2 * (workers - 1) * 4 * parameters // workers
     sends = options.compress != "none" or options.quantize != "none"
@@ -113,7 +114,9 @@ def summary(exchange: dict[str, Any], parameters: int) -> str:
     workers = f"{exchange['workers']:,} shard{'' if exchange['workers'] == 1 else 's'}"
     gradient = 4 * parameters
     if exchange["plan"] is None:
-        return f"exchange: none ({workers} in one process): 0 bytes a step, float32 gradient {gradient:,} bytes"
+        return (
+            f"exchange: none ({workers} in one process): 0 bytes a step, float32 gradient {gradient:,} bytes"
+        )
     kind = "" if exchange["quantize"] == "none" else f", {exchange['quantize']}"
     feedback = ", error feedback" if exchange["error_feedback"] else ""
     line = f"exchange: {exchange['compress']}{kind}{feedback} ({workers} in one process)"

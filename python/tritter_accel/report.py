@@ -18,7 +18,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-__all__ = ["INSTALL", "ReportError", "can_plot", "chart", "check_target", "plot", "progress", "write_json"]
+__all__ = [
+    "INSTALL",
+    "ReportError",
+    "can_plot",
+    "chart",
+    "check_target",
+    "plot",
+    "progress",
+    "replaced",
+    "write_json",
+]
 
 INSTALL = 'pip install "tritter-accel[cli]"'
 
@@ -122,13 +132,13 @@ def plot(
         axes.axhline(level, color=color, linestyle="--", linewidth=1, label=f"{name} {level:.4f}")
     axes.set(xlabel="step", ylabel="cross entropy (nats)", title="names network")
     axes.legend()
-    with _replaced(path) as beside:
+    with replaced(path) as beside:
         figure.savefig(beside, format="png")
 
 
 def write_json(path: Path, record: dict[str, Any]) -> None:
     """Write a record; numbers that are not finite become null, since JSON has none."""
-    with _replaced(path) as beside:
+    with replaced(path) as beside:
         Path(beside).write_text(
             json.dumps(_finite(record), indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
@@ -161,7 +171,7 @@ def check_target(path: Path) -> None:
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[str]:
+def replaced(path: Path) -> Iterator[str]:
     """A new file beside `path`, renamed to it when the block ends well, so that no reader sees half of it.
 
     A link stays one. Pipes and devices are written as they are.

@@ -45,7 +45,7 @@ class Message(bytes):
 
     _header: _core.MessageHeader
 
-    def __new__(cls, message: Buffer) -> Self:
+    def __new__(cls, message: Buffer) -> Self:  # noqa: D102 - by the class
         header = _core.read_header(message)
         return cls._checked(memoryview(message), header)
 

@@ -121,18 +121,19 @@ def hadamard_plan(n: int, k: int, seed: int, step: int, slot: int) -> HadamardPl
         blocks=blocks,
         rest=rest,
         order=np.array(order, dtype=np.int64),
-        block_signs=_bits(seed, stream, SIGN_WORD, blocks * block).reshape(blocks, block),
-        tail_signs=_bits(seed, stream, TAIL_SIGN_WORD, block),
+        block_signs=_signs(seed, stream, SIGN_WORD, blocks, block),
+        tail_signs=_signs(seed, stream, TAIL_SIGN_WORD, 1, block)[0],
         kept=np.array(kept, dtype=np.int64),
         kept_of_segment=tuple(counts),
     )
 
 
-def _bits(seed: int, stream: int, first_word: int, count: int) -> Flags:
-    """Bit t is bit t % 32 of word `first_word` + t // 32."""
-    words = chacha.words(seed, stream, first_word, -(-count // 32))
-    t = np.arange(count)
-    shifted: chacha.Words = words[t // 32] >> (t % 32).astype(np.uint32)
+def _signs(seed: int, stream: int, first_word: int, blocks: int, block: int) -> Flags:
+    """Value i of block a has bit i // w of word `first_word` + a * w + i % w, for the w words of a block."""
+    w = max(1, block // 32)
+    words = chacha.words(seed, stream, first_word, blocks * w).reshape(blocks, w)
+    i = np.arange(block)
+    shifted: chacha.Words = words[:, i % w] >> (i // w).astype(np.uint32)
     flags: Flags = np.equal(shifted & np.uint32(1), np.uint32(1))
     return flags
 

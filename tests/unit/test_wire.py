@@ -146,9 +146,9 @@ def test_a_parsed_message_owns_its_bytes() -> None:
     message = bytearray(encoded(1000, projection="topk"))
     parsed = ta.wire.parse(message)
     compressed = ta.CompressedGradient.from_bytes(ta.GradientCompressor().compress(vector(1000)).to_bytes())
-    before = bytes(parsed), compressed.to_bytes()
+    before = parsed.to_bytes(), compressed.to_bytes()
     message[:] = bytes(len(message))
-    assert (bytes(parsed), compressed.to_bytes()) == before
+    assert (parsed.to_bytes(), compressed.to_bytes()) == before
 
 
 @pytest.mark.parametrize("wrong", [None, 1, "TRIT", [84, 82], 1.5], ids=repr)

@@ -320,6 +320,23 @@ impl GradientCompressor {
         output.into_array(py, &[n])
     }
 
+    /// Bytes of the message of `n` values, header and checksum included.
+    ///
+    /// Parameters
+    /// ----------
+    /// n : int
+    /// ratio : float, optional
+    ///     The config's where none is given.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    #[pyo3(signature = (n, ratio=None))]
+    fn message_bytes(&self, n: &Bound<'_, PyAny>, ratio: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
+        let n = usize_argument("n", n)?;
+        self.core.header(n, self.ratio(ratio)?, 0, 0).message_len().map_err(raise)
+    }
+
     /// The message of a gradient: bytes that can be sent, with the header's fields as attributes.
     ///
     /// Projects and quantises as the config says. A message is never longer than the gradient and a header: where it would
@@ -334,11 +351,13 @@ impl GradientCompressor {
     /// step, slot : int, default 0
     ///     Select the randomness, each 0 to 2**32 - 1: every step should have its own, and so should every worker whose
     ///     gradients are averaged.
+    /// out : ndarray of uint8, shape (message_bytes(n, ratio),), optional
+    ///     Where to write the message; becomes the result.
     ///
     /// Returns
     /// -------
-    /// tritter_accel.wire.Message
-    ///     A ``bytes`` object.
+    /// tritter_accel.wire.Message or ndarray of uint8
+    ///     A ``bytes`` object, or `out` where it is given.
     ///
     /// Raises
     /// ------
@@ -346,8 +365,8 @@ impl GradientCompressor {
     /// NonFiniteError
     ///     If values are quantised or clipped and one of them is not finite, or if it would vanish from the message.
     #[pyo3(
-        signature = (gradients, ratio=None, *, step=Argument::Default, slot=Argument::Default),
-        text_signature = "($self, gradients, ratio=None, *, step=0, slot=0)"
+        signature = (gradients, ratio=None, *, step=Argument::Default, slot=Argument::Default, out=None),
+        text_signature = "($self, gradients, ratio=None, *, step=0, slot=0, out=None)"
     )]
     fn encode<'py>(
         &self,
@@ -356,6 +375,7 @@ impl GradientCompressor {
         ratio: Option<Bound<'py, PyAny>>,
         step: Argument<'py>,
         slot: Argument<'py>,
+        out: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let ratio = self.ratio(ratio)?;
         let input = read::<f32>("gradients", gradients)?;
@@ -364,6 +384,13 @@ impl GradientCompressor {
         let header = self.core.header(values.len(), ratio, step, slot);
         let Header { origin, compressed_dim, .. } = header;
         let work = nanoseconds(origin.projection, values.len(), compressed_dim);
+        if out.is_some() {
+            let len = header.message_len().map_err(raise)?;
+            let mut output = Output::<u8>::new(out, len, &inputs(&input))?;
+            let message = output.slice_mut();
+            enter(py, work, |exec| self.core.encode(exec, values, &header, message))?;
+            return output.into_array(py, &[len]);
+        }
         wire::new_message(py, &header, work, |exec, message| self.core.encode(exec, values, &header, message))
     }
 

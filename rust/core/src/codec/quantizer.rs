@@ -262,10 +262,9 @@ pub(crate) fn quantise<T: Send>(
     per_element: usize,
     emit: impl Fn(SimdLevel, &[u8], &mut [T]) + Send + Sync,
 ) -> Result<f32> {
-    let term = |value: f32| [f64::from(value.abs()), f64::from(value) * f64::from(value)];
     let [magnitudes, squares] = match (quantize, form) {
         (Quantize::Ternary | Quantize::Sign, QuantizerScale::Unbiased) => {
-            reduce::fixed_order_sums(exec, values, term)?
+            reduce::sums_abs_and_squares(exec, values)?
         }
         (Quantize::Ternary | Quantize::Sign, _) => [reduce::sum_abs(exec, values)?, 0.0],
         _ => [0.0, reduce::sum_squares(exec, values)?],
@@ -347,8 +346,8 @@ impl Cut {
         let thresholds = self.thresholds;
         match self.quantize {
             Quantize::Ternary => level.run(Trits { values, threshold: thresholds[0], digits, sums }),
-            Quantize::Levels2 => level.run(LevelDigits { values, thresholds: [thresholds[0]], levels: LEVELS2, digits, sums }),
-            Quantize::Levels4 => level.run(LevelDigits { values, thresholds, levels: LEVELS4, digits, sums }),
+            Quantize::Levels2 => level.run(LevelDigits::<2> { values, thresholds, digits, sums }),
+            Quantize::Levels4 => level.run(LevelDigits::<8> { values, thresholds, digits, sums }),
             _ => level.run(Signs { values, digits }),
         }
     }
@@ -408,49 +407,72 @@ impl Kernel for Trits<'_> {
             *digit = 1 + u8::from(value > threshold) - u8::from(value < -threshold);
         }
         for (sums, values) in self.sums.iter_mut().zip(self.values.chunks(reduce::BLOCK)) {
-            *sums = reduce::block_sums(values, |value| {
-                let kept = value.abs() > threshold;
-                // Counts are exact in any order.
-                [f64::from(if kept { value.abs() } else { 0.0 }), f64::from(if kept { 1.0_f32 } else { 0.0 })]
+            sums[0] = reduce::block_sum(values, |value| {
+                f64::from(if value.abs() > threshold { value.abs() } else { 0.0 })
             });
+        }
+        for (sums, digits) in self.sums.iter_mut().zip(self.digits.chunks(reduce::BLOCK)) {
+            let mut count = 0_u32;
+            for &digit in digits {
+                count += u32::from(digit != 1);
+            }
+            sums[1] = f64::from(count);
         }
     }
 }
 
-struct LevelDigits<'a, const HALF: usize, const CUTS: usize> {
+struct LevelDigits<'a, const HALF: usize> {
     values: &'a [f32],
-    thresholds: [f32; CUTS],
-    levels: [f32; HALF],
+    thresholds: [f32; 7],
     digits: &'a mut [u8],
     sums: &'a mut [[f64; 2]],
 }
 
-impl<const HALF: usize, const CUTS: usize> Kernel for LevelDigits<'_, HALF, CUTS> {
+impl<const HALF: usize> Kernel for LevelDigits<'_, HALF> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let Self { values, thresholds, levels, digits, sums } = self;
+        let Self { values, thresholds, digits, sums } = self;
         for (digit, &value) in digits.iter_mut().zip(values) {
             let mut above = 0_u32;
-            for threshold in thresholds {
+            for &threshold in &thresholds[..HALF - 1] {
                 above += u32::from(value.abs() > threshold);
             }
             let half = HALF as u32;
             *digit = (if value < 0.0 { half - 1 - above } else { half + above }) as u8;
         }
         for (sums, values) in sums.iter_mut().zip(values.chunks(reduce::BLOCK)) {
-            *sums = reduce::block_sums(values, |value| {
-                let magnitude = value.abs();
-                let mut level = levels[0];
-                for cut in 0..CUTS {
-                    level = if magnitude > thresholds[cut] { levels[cut + 1] } else { level };
-                }
-                let level = f64::from(level);
-                [f64::from(magnitude) * level, level * level]
-            });
+            sums[0] = reduce::block_sum(
+                values,
+                #[inline(always)]
+                |value| f64::from(value.abs()) * level::<HALF>(value, &thresholds),
+            );
+            sums[1] = reduce::block_sum(
+                values,
+                #[inline(always)]
+                |value| level::<HALF>(value, &thresholds) * level::<HALF>(value, &thresholds),
+            );
         }
     }
+}
+
+/// The level of a magnitude.
+#[inline(always)]
+fn level<const HALF: usize>(value: f32, thresholds: &[f32; 7]) -> f64 {
+    // Known when this is compiled: a choice between loaded values would become a load from a chosen place.
+    let levels = if HALF == 2 { [LEVELS2[0], LEVELS2[1], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0] } else { LEVELS4 };
+    let [_, l1, l2, l3, l4, l5, l6, l7] = levels;
+    let [t1, t2, t3, t4, t5, t6, t7] = *thresholds;
+    let magnitude = value.abs();
+    let choose = |threshold: f32, above: f32, below: f32| if magnitude > threshold { above } else { below };
+    let low = choose(t1, l1, levels[0]);
+    if HALF == 2 {
+        return f64::from(low);
+    }
+    let low = choose(t3, l3, choose(t2, l2, low));
+    let high = choose(t7, l7, choose(t6, l6, choose(t5, l5, l4)));
+    f64::from(choose(t4, high, low))
 }
 
 struct Dequantise<'a> {

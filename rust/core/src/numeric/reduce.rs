@@ -56,23 +56,43 @@ pub(crate) fn fixed_order_sum<F>(exec: &Exec<'_>, values: &[f32], term: F) -> Re
 where
     F: Fn(f32) -> f64 + Copy + Send + Sync,
 {
-    let [sum] = fixed_order_sums(exec, values, move |value| [term(value)])?;
+    #[inline(always)]
+    fn one<F: Fn(f32) -> f64 + Copy>(term: F) -> impl Fn(&[f32]) -> [f64; 1] + Copy {
+        #[inline(always)]
+        move |block| [block_sum(block, term)]
+    }
+    let [sum] = sums_of_blocks(exec, values, one(term))?;
     Ok(sum)
 }
 
-/// [`fixed_order_sum`] of several terms in one read.
-pub(crate) fn fixed_order_sums<const S: usize, F>(exec: &Exec<'_>, values: &[f32], term: F) -> Result<[f64; S]>
+/// The sums of the magnitudes and of the squares, in one read.
+pub(crate) fn sums_abs_and_squares(exec: &Exec<'_>, values: &[f32]) -> Result<[f64; 2]> {
+    sums_of_blocks(
+        exec,
+        values,
+        #[inline(always)]
+        |block| {
+            // One after the other, from the first-level cache: side by side, the lanes do not stay in registers.
+            let magnitudes = block_sum(block, |value| f64::from(value.abs()));
+            let squares = block_sum(block, |value| f64::from(value) * f64::from(value));
+            [magnitudes, squares]
+        },
+    )
+}
+
+/// What `sums` gives for every block, added in the order of this module.
+fn sums_of_blocks<const S: usize, F>(exec: &Exec<'_>, values: &[f32], sums: F) -> Result<[f64; S]>
 where
-    F: Fn(f32) -> [f64; S] + Copy + Send + Sync,
+    F: Fn(&[f32]) -> [f64; S] + Copy + Send + Sync,
 {
     let part_len = PART_BLOCKS * BLOCK;
     if values.len() <= part_len {
-        return Ok(exec.level().run(PartSums { values, term }));
+        return Ok(exec.level().run(PartSums { values, sums }));
     }
     let mut parts = exec.map_parts(values.len().div_ceil(part_len), |part| {
         let start = part * part_len;
         let values = &values[start..values.len().min(start + part_len)];
-        Ok(exec.level().run(PartSums { values, term }))
+        Ok(exec.level().run(PartSums { values, sums }))
     })?;
     Ok(pairwise(&mut parts))
 }
@@ -101,10 +121,10 @@ pub(crate) fn pairwise<const S: usize>(sums: &mut [[f64; S]]) -> [f64; S] {
 
 struct PartSums<'a, F> {
     values: &'a [f32],
-    term: F,
+    sums: F,
 }
 
-impl<const S: usize, F: Fn(f32) -> [f64; S] + Copy> Kernel for PartSums<'_, F> {
+impl<const S: usize, F: Fn(&[f32]) -> [f64; S]> Kernel for PartSums<'_, F> {
     type Output = [f64; S];
 
     #[inline(always)]
@@ -112,42 +132,35 @@ impl<const S: usize, F: Fn(f32) -> [f64; S] + Copy> Kernel for PartSums<'_, F> {
         let mut blocks = [[0.0; S]; PART_BLOCKS];
         let mut count = 0;
         for block in self.values.chunks(BLOCK) {
-            blocks[count] = block_sums(block, self.term);
+            blocks[count] = (self.sums)(block);
             count += 1;
         }
         pairwise(&mut blocks[..count])
     }
 }
 
-/// The sums of up to [`BLOCK`] values.
+/// The sum of up to [`BLOCK`] values.
 #[inline(always)]
-pub(crate) fn block_sums<const S: usize, F: Fn(f32) -> [f64; S] + Copy>(block: &[f32], term: F) -> [f64; S] {
+pub(crate) fn block_sum<F: Fn(f32) -> f64 + Copy>(block: &[f32], term: F) -> f64 {
     let (rows, rest) = block.as_chunks::<LANES>();
-    let mut lanes = [[0.0; S]; LANES];
+    let mut lanes = [[0.0]; LANES];
     for (group, lanes) in lanes.as_chunks_mut::<LANES_AT_ONCE>().0.iter_mut().enumerate() {
-        let mut sums = [[0.0; LANES_AT_ONCE]; S];
+        let mut sums = [0.0; LANES_AT_ONCE];
         for row in rows {
             let row = &row.as_chunks::<LANES_AT_ONCE>().0[group];
-            for lane in 0..LANES_AT_ONCE {
-                let terms = term(row[lane]);
-                for s in 0..S {
-                    sums[s][lane] += terms[s];
-                }
+            for (sum, &value) in sums.iter_mut().zip(row) {
+                *sum += term(value);
             }
         }
-        for lane in 0..LANES_AT_ONCE {
-            for s in 0..S {
-                lanes[lane][s] = sums[s][lane];
-            }
+        for (lane, sum) in lanes.iter_mut().zip(sums) {
+            *lane = [sum];
         }
     }
-    for (lane, &value) in lanes.iter_mut().zip(rest) {
-        let terms = term(value);
-        for s in 0..S {
-            lane[s] += terms[s];
-        }
+    for ([lane], &value) in lanes.iter_mut().zip(rest) {
+        *lane += term(value);
     }
-    pairwise(&mut lanes)
+    let [sum] = pairwise(&mut lanes);
+    sum
 }
 
 struct FirstNonFinite<'a>(&'a [f32]);

@@ -14,6 +14,9 @@ use crate::base::simd::{Kernel, SimdLevel};
 use crate::codec::config::Scaling;
 use crate::numeric::reduce::require_finite;
 
+#[cfg(target_arch = "x86_64")]
+mod simd;
+
 /// Values of a block at most: their transform stays in the first-level cache.
 const BLOCK: usize = 4096;
 /// Blocks that are worth a thread.
@@ -247,17 +250,27 @@ impl<'a> Layout<'a> {
 
     /// The transform of `values` with the signs from word `first` on.
     fn forward(&self, level: SimdLevel, values: &[f32], first: u64, x: &mut [f32]) {
-        let mut signs = [0; BLOCK / 32];
-        self.stream.words(level, first, &mut signs[..values.len().div_ceil(32)]);
-        level.run(Forward { values, signs: &signs, x });
+        self.sign(level, values, first, x);
+        transform(level, x);
     }
 
     /// The transform of `x`, then the signs.
     fn back(&self, level: SimdLevel, x: &mut [f32], first: u64, out: &mut [f32]) {
-        let mut signs = [0; BLOCK / 32];
-        self.stream.words(level, first, &mut signs[..out.len().div_ceil(32)]);
-        level.run(Back { x, signs: &signs, out });
+        transform(level, x);
+        self.sign(level, x, first, out);
     }
+
+    fn sign(&self, level: SimdLevel, values: &[f32], first: u64, x: &mut [f32]) {
+        let mut signs = [0; BLOCK / 32];
+        let signs = &mut signs[..sign_words(self.block)];
+        self.stream.words(level, first, signs);
+        level.run(Signed { values, signs, x });
+    }
+}
+
+/// Words that hold the signs of a block.
+fn sign_words(block: usize) -> usize {
+    (block / 32).max(1)
 }
 
 /// The random order of rows, drawn as far as it is asked for.
@@ -341,112 +354,110 @@ fn scatter(values: &[f32], rows: &[u16], factor: f32, x: &mut [f32]) {
     }
 }
 
-/// `value`, negated if the bit of its place is set.
-#[inline(always)]
-fn signed(value: f32, signs: u32, place: usize) -> f32 {
-    f32::from_bits(value.to_bits() ^ ((signs << (31 - place)) & 0x8000_0000))
-}
-
-struct Forward<'a> {
+/// Writes `values` to `x`, negated where their bit is set: bit `i / words` of word `i % words` for value i, so that neighbours
+/// have the same bit of neighbouring words.
+struct Signed<'a> {
     values: &'a [f32],
-    signs: &'a [u32; BLOCK / 32],
+    signs: &'a [u32],
     x: &'a mut [f32],
 }
 
-impl Kernel for Forward<'_> {
+impl Kernel for Signed<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
         let Self { values, signs, x } = self;
-        let (groups, rest) = x.as_chunks_mut::<32>();
-        for ((x, values), &signs) in groups.iter_mut().zip(values.as_chunks::<32>().0).zip(signs) {
-            for place in 0..32 {
-                x[place] = signed(values[place], signs, place);
+        let rows = x.chunks_mut(signs.len()).zip(values.chunks(signs.len()));
+        for (bit, (x, values)) in rows.enumerate() {
+            let up = 31 - bit as u32;
+            for ((x, value), &signs) in x.iter_mut().zip(values).zip(signs) {
+                *x = f32::from_bits(value.to_bits() ^ ((signs << up) & 0x8000_0000));
             }
-        }
-        for (place, (x, &value)) in rest.iter_mut().zip(values).enumerate() {
-            *x = signed(value, signs[0], place);
-        }
-        transform(x);
-    }
-}
-
-struct Back<'a> {
-    x: &'a mut [f32],
-    signs: &'a [u32; BLOCK / 32],
-    out: &'a mut [f32],
-}
-
-impl Kernel for Back<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let Self { x, signs, out } = self;
-        transform(x);
-        let (groups, rest) = out.as_chunks_mut::<32>();
-        for ((out, x), &signs) in groups.iter_mut().zip(x.as_chunks::<32>().0).zip(signs) {
-            for place in 0..32 {
-                out[place] = signed(x[place], signs, place);
-            }
-        }
-        for (place, (out, &x)) in rest.iter_mut().zip(&*x).enumerate() {
-            *out = signed(x, signs[0], place);
         }
     }
 }
 
 /// The Walsh-Hadamard transform of a power of two of values, not normalised: strides in ascending order.
-#[inline(always)]
-fn transform(x: &mut [f32]) {
-    let len = x.len();
-    let mut stride = 1;
-    if len >= 8 {
-        for x in x.as_chunks_mut::<8>().0 {
-            *x = within::<4>(within::<2>(within::<1>(*x)));
-        }
-        stride = 8;
+fn transform(level: SimdLevel, x: &mut [f32]) {
+    if x.len() >= 8 {
+        small_strides(level, x);
     }
-    while 8 * stride <= len {
-        for x in x.chunks_exact_mut(8 * stride) {
-            let (a, x) = x.split_at_mut(stride);
-            let (b, x) = x.split_at_mut(stride);
-            let (c, x) = x.split_at_mut(stride);
-            let (d, x) = x.split_at_mut(stride);
-            let (e, x) = x.split_at_mut(stride);
-            let (f, x) = x.split_at_mut(stride);
-            let (g, h) = x.split_at_mut(stride);
-            three_strides(a, b, c, d, e, f, g, h);
-        }
-        stride *= 8;
+    level.run(LargeStrides(x));
+}
+
+/// Strides 1, 2 and 4, which stay inside eight values.
+fn small_strides(level: SimdLevel, x: &mut [f32]) {
+    match level.min(SimdLevel::detected()) {
+        #[cfg(target_arch = "x86_64")]
+        SimdLevel::Avx2 | SimdLevel::Avx512 => simd::small_strides(x),
+        _ => small_strides_scalar(x),
     }
-    while 2 * stride <= len {
-        for x in x.chunks_exact_mut(2 * stride) {
-            let (a, b) = x.split_at_mut(stride);
-            for (a, b) in a.iter_mut().zip(b) {
-                (*a, *b) = (*a + *b, *a - *b);
+}
+
+fn small_strides_scalar(x: &mut [f32]) {
+    for x in x.as_chunks_mut::<8>().0 {
+        let [a, b, c, d, e, f, g, h] = *x;
+        let [a, b, c, d, e, f, g, h] = [a + b, a - b, c + d, c - d, e + f, e - f, g + h, g - h];
+        let [a, b, c, d, e, f, g, h] = [a + c, b + d, a - c, b - d, e + g, f + h, e - g, f - h];
+        *x = [a + e, b + f, c + g, d + h, a - e, b - f, c - g, d - h];
+    }
+}
+
+/// The other strides; all of them for fewer than eight values.
+struct LargeStrides<'a>(&'a mut [f32]);
+
+impl Kernel for LargeStrides<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let x = self.0;
+        let len = x.len();
+        let mut stride = if len >= 8 { 8 } else { 1 };
+        // Strides that the compiler knows: a loop over an unknown one of 8 would not be taken to registers.
+        if len >= 64 {
+            three_strides::<8>(x);
+            stride = 64;
+        }
+        if len >= 512 {
+            three_strides::<64>(x);
+            stride = 512;
+        }
+        if len >= 4096 {
+            three_strides::<512>(x);
+            stride = 4096;
+        }
+        while 2 * stride <= len {
+            for x in x.chunks_exact_mut(2 * stride) {
+                let (a, b) = x.split_at_mut(stride);
+                for (a, b) in a.iter_mut().zip(b) {
+                    (*a, *b) = (*a + *b, *a - *b);
+                }
             }
+            stride *= 2;
         }
-        stride *= 2;
     }
 }
 
-/// One stride below eight: sums and differences of neighbours in the lanes of one register.
+/// Three strides in one pass over memory: `STRIDE`, twice and four times as much.
 #[inline(always)]
-fn within<const STRIDE: usize>(x: [f32; 8]) -> [f32; 8] {
-    let mut out = [0.0; 8];
-    for lane in 0..8 {
-        let sign = if lane & STRIDE == 0 { 0 } else { 0x8000_0000 };
-        out[lane] = f32::from_bits(x[lane].to_bits() ^ sign) + x[lane ^ STRIDE];
+fn three_strides<const STRIDE: usize>(x: &mut [f32]) {
+    for x in x.chunks_exact_mut(8 * STRIDE) {
+        let (a, x) = x.split_at_mut(STRIDE);
+        let (b, x) = x.split_at_mut(STRIDE);
+        let (c, x) = x.split_at_mut(STRIDE);
+        let (d, x) = x.split_at_mut(STRIDE);
+        let (e, x) = x.split_at_mut(STRIDE);
+        let (f, x) = x.split_at_mut(STRIDE);
+        let (g, h) = x.split_at_mut(STRIDE);
+        butterflies(a, b, c, d, e, f, g, h);
     }
-    out
 }
 
-/// Three strides in one pass over memory.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)]
-fn three_strides(
+fn butterflies(
     a: &mut [f32],
     b: &mut [f32],
     c: &mut [f32],
@@ -521,8 +532,9 @@ mod tests {
         }
 
         fn negate(&mut self, first: usize, start: usize, x: &mut [f32]) {
+            let words = if self.block < 32 { 1 } else { self.block / 32 };
             for (i, x) in x.iter_mut().enumerate() {
-                if self.word(first + (start + i) / 32) >> ((start + i) % 32) & 1 == 1 {
+                if self.word(first + start / 32 + i % words) >> (i / words) & 1 == 1 {
                     *x = -*x;
                 }
             }
@@ -630,6 +642,24 @@ mod tests {
                         assert_eq!(bits(&back), bits(&want_back), "{n} {k}");
                     });
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn small_strides_have_the_bits_of_the_scalar_body() {
+        let special = [0.0, -0.0, f32::INFINITY, f32::MAX, 1e-45, -1e-40, 3.0, f32::NAN];
+        for start in 0..9 {
+            let mut values = gaussian(64 + start, 1);
+            for (at, &value) in special.iter().enumerate() {
+                values[start + 8 * (at % 3) + at] = value;
+            }
+            let mut want = values.clone();
+            super::small_strides_scalar(&mut want[start..]);
+            for level in SimdLevel::available() {
+                let mut found = values.clone();
+                super::small_strides(level, &mut found[start..]);
+                assert_eq!(bits(&found), bits(&want));
             }
         }
     }
