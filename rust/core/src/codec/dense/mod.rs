@@ -32,7 +32,7 @@ const BAND_COLUMNS: usize = 2048;
 /// neighbour makes too.
 const NARROW_COLUMNS: usize = 4096;
 /// Words of packed entries that a thread makes at a time there.
-const PACKED_AT_ONCE: usize = 1 << 16;
+const PACKED_AT_ONCE: usize = 1 << 14;
 /// Narrower bands are not worth a thread: each computes about one block of 16 words a row that its neighbour has too.
 const LEAST_BAND_COLUMNS: usize = 48;
 /// Rows that are decompressed together at any level divide this.

@@ -59,8 +59,10 @@ impl PackedMatrix {
     pub fn compress(&self, exec: &Exec<'_>, gradients: &[f32], scale: f32, out: &mut [f32]) -> Result<()> {
         debug_assert_eq!((gradients.len(), out.len()), (self.rows, self.columns));
         let gradients = Gradients { values: gradients, len: gradients.len(), scale };
+        // A band is a piece of every tile: pieces below a page of memory are read at a third of the speed (1 KiB of each
+        // 4 KiB: 13.9 ms instead of 4.4).
         let even = self.columns.div_ceil(exec.threads()).next_multiple_of(ROWS);
-        let band = even.min(BAND_COLUMNS);
+        let band = even.clamp(BAND_COLUMNS / 2, BAND_COLUMNS);
         exec.for_each_chunk_mut(out, band, |index, out| {
             out.fill(0.0);
             add_tiles(exec, &self.words, self.columns, index * band, out, |tile| {
