@@ -58,6 +58,7 @@ ATTRIBUTES: dict[str, tuple[Any, ...]] = {
     "ArrayError": ("gradients",),
     "NonFiniteError": ("gradients", 3, float("inf")),
     "AllocationError": (1 << 60,),
+    "WireError": ("checksum",),
 }
 
 

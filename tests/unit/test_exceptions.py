@@ -26,6 +26,7 @@ BASES: dict[str, tuple[type[BaseException], ...]] = {
     "TapeError": (ta.TrainingError, ValueError),
     "ShapeError": (ta.TapeError,),
     "CorpusError": (ta.TrainingError, ValueError),
+    "WireError": (ta.TrainingError, ValueError),
     "AllocationError": (ta.TrainingError, MemoryError),
     "InternalError": (ta.TrainingError, RuntimeError),
 }
