@@ -22,6 +22,14 @@ from tritter_accel import mixed_precision as mp
 SIZE = 24  # elements of the arrays that the tables are called with
 
 COMPRESSOR = ta.GradientCompressor(ta.TrainingConfig(0.5, seed=3))
+ROTATING = ta.GradientCompressor(
+    ta.TrainingConfig(0.5, 3, projection="hadamard", quantize="levels4", quantizer_scale="unbiased")
+)
+PICKING = ta.GradientCompressor(
+    ta.TrainingConfig(0.25, 3, projection="topk", quantize="ternary", quantizer_block=64)
+)
+ROUNDING = ta.GradientCompressor(ta.TrainingConfig(seed=3, projection="none", quantize="bfloat16"))
+HADAMARD = ta.GradientCompressor(ta.TrainingConfig(0.5, 3, projection="hadamard"))
 
 
 def values(size: int = SIZE, dtype: str = "float32") -> NDArray[Any]:
@@ -43,6 +51,8 @@ def outcome(result: Any) -> Any:
     """Something to compare results by: exact, whatever the result is."""
     if isinstance(result, np.ndarray):
         return (str(result.dtype), result.shape, result.tobytes())
+    if isinstance(result, bytes):
+        return (repr(result), bytes(result))
     if isinstance(result, tuple | list):
         return [outcome(item) for item in result]
     if hasattr(result, "data") and hasattr(result, "original_dim"):
@@ -115,6 +125,19 @@ def planned_back(data: Any, out: Any = None) -> Any:
     return COMPRESSOR.plan(50, 0.5).decompress(compressed(data), out=out)
 
 
+def encoded(gradients: Any, out: Any) -> Any:
+    """As an array: without `out` it is a Message."""
+    return (
+        np.frombuffer(ROTATING.encode(gradients), np.uint8)
+        if out is None
+        else ROTATING.encode(gradients, out=out)
+    )
+
+
+def rotated(data: Any) -> ta.CompressedGradient:
+    return ta.CompressedGradient(data, 2 * length(data), 3, 0.5, projection="hadamard", scaling="contractive")
+
+
 def clipped_in_place(array: Any) -> None:
     mp.safe_clip(array, -0.5, 0.5)
 
@@ -137,6 +160,7 @@ class ArrayArgument:
     dtype: str = "float32"
     in_place: bool = False
     elementwise: bool = False  # the result has the shape of the argument
+    dense: bool = False  # costs the square of the length: the dense projection
 
     def __str__(self) -> str:
         return self.id
@@ -175,13 +199,26 @@ ARRAY_ARGUMENTS = [
     ArrayArgument("accumulate", "gradients", accumulated),
     ArrayArgument("gradient_norm", "gradients", ta.gradient_norm),
     ArrayArgument("clip_gradients", "gradients", lambda a: ta.clip_gradients(a, 0.5), elementwise=True),
-    ArrayArgument("compress", "gradients", COMPRESSOR.compress),
-    ArrayArgument("compress_ternary", "gradients", COMPRESSOR.compress_ternary),
-    ArrayArgument("decompress", "data", lambda a: COMPRESSOR.decompress(compressed(a))),
-    ArrayArgument("decompress_ternary", "data", lambda a: COMPRESSOR.decompress_ternary(ternary(a)), "int8"),
-    ArrayArgument("compress_many", "gradients", compressed_alone),
-    ArrayArgument("decompress_many", "data", decompressed_alone),
-    ArrayArgument("plan_compress", "gradients", planned),
+    ArrayArgument("compress", "gradients", COMPRESSOR.compress, dense=True),
+    ArrayArgument("compress_ternary", "gradients", COMPRESSOR.compress_ternary, dense=True),
+    ArrayArgument("encode", "gradients", COMPRESSOR.encode, dense=True),
+    ArrayArgument("encode_hadamard", "gradients", ROTATING.encode),
+    ArrayArgument("encode_topk", "gradients", PICKING.encode),
+    ArrayArgument("encode_none", "gradients", ROUNDING.encode),
+    ArrayArgument("compress_hadamard", "gradients", HADAMARD.compress),
+    ArrayArgument("decompress_hadamard", "data", lambda a: HADAMARD.decompress(rotated(a))),
+    ArrayArgument(
+        "to_bytes",
+        "data",
+        lambda a: ta.CompressedGradient(a, length(a), 3, 1.0, projection="hadamard").to_bytes(),
+    ),
+    ArrayArgument("decompress", "data", lambda a: COMPRESSOR.decompress(compressed(a)), dense=True),
+    ArrayArgument(
+        "decompress_ternary", "data", lambda a: COMPRESSOR.decompress_ternary(ternary(a)), "int8", dense=True
+    ),
+    ArrayArgument("compress_many", "gradients", compressed_alone, dense=True),
+    ArrayArgument("decompress_many", "data", decompressed_alone, dense=True),
+    ArrayArgument("plan_compress", "gradients", planned, dense=True),
 ]
 
 
@@ -223,6 +260,14 @@ OUT_ARGUMENTS = [
     OutArgument("compress", lambda a, out: COMPRESSOR.compress(a, out=out).data, "float32", 64),
     OutArgument("compress_ternary", lambda a, out: COMPRESSOR.compress_ternary(a, out=out).data, "int8", 64),
     OutArgument("decompress", lambda a, out: COMPRESSOR.decompress(compressed(a), out=out), "float32", 50),
+    OutArgument("encode", encoded, "uint8", 68 + 4 + SIZE // 2),
+    OutArgument(
+        "decode",
+        lambda a, out: ROUNDING.decode(ROUNDING.encode(np.resize(a, 50)), out=out),
+        "float32",
+        50,
+        None,
+    ),
     OutArgument("compress_many", compressed_in_halves, "float32", 128),
     OutArgument("decompress_many", decompressed_twice, "float32", 100),
     OutArgument("plan_compress", lambda a, out: planned(a, out).data, "float32", 64),
@@ -404,9 +449,101 @@ SCALAR_ARGUMENTS = [
         "TrainingConfig",
         "projection",
         lambda x: ta.TrainingConfig(projection=x),
-        ("dense",),
+        ("dense", "hadamard", "topk", "none"),
         ("", "sparse"),
         wrong_types=(None, 1, b"dense"),
+    ),
+    ScalarArgument(
+        "TrainingConfig",
+        "quantize",
+        lambda x: ta.TrainingConfig(quantize=x),
+        ("none", "bfloat16", "ternary", "sign", "levels2", "levels4"),
+        ("", "int8"),
+        wrong_types=(None, 1, b"sign"),
+    ),
+    ScalarArgument(
+        "TrainingConfig",
+        "quantizer_block",
+        lambda x: ta.TrainingConfig(quantizer_block=x),
+        (64, np.int64(128), 2**32 - 64, None),
+        (0, 1, 63, 65, *BEYOND_U32),
+        wrong_types=("64", [1], 1j, 64.0, object()),
+    ),
+    ScalarArgument(
+        "TrainingConfig",
+        "scaling",
+        lambda x: ta.TrainingConfig(projection="topk", scaling=x),
+        ("reference", "contractive"),
+        ("unbiased",),
+        wrong_types=(),
+    ),
+    ScalarArgument(
+        "encode", "ratio", lambda x: ROTATING.encode(INPUT, x), RATIOS, NO_RATIOS, ta.InvalidRatioError, ()
+    ),
+    ScalarArgument(
+        "encode_none",
+        "ratio",
+        lambda x: ROUNDING.encode(INPUT, x),
+        (1, 1.0, None),
+        (0.5,),
+        wrong_types=OPTIONAL,
+    ),
+    ScalarArgument(
+        "encode",
+        "step",
+        lambda x: ROTATING.encode(INPUT, step=x),
+        (*WHOLE, 2**32 - 1),
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "encode",
+        "slot",
+        lambda x: ROTATING.encode(INPUT, slot=x),
+        (*WHOLE, 2**32 - 1),
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "message_bytes",
+        "n",
+        ROTATING.message_bytes,
+        (*WHOLE, 0, 2**40),
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "CompressedGradient",
+        "projection",
+        lambda x: ta.CompressedGradient(INPUT, SIZE, 3, 0.5, projection=x),
+        ("dense", "hadamard"),
+        ("", "topk", "none"),
+        wrong_types=(None, 1),
+    ),
+    ScalarArgument(
+        "TernaryCompressedGradient",
+        "projection",
+        lambda x: ta.TernaryCompressedGradient(TRITS, 1.0, SIZE, SIZE, 3, projection=x),
+        ("dense", "hadamard"),
+        ("", "topk", "none"),
+        wrong_types=(None, 1),
+    ),
+    ScalarArgument(
+        "TernaryCompressedGradient",
+        "quantizer_scale",
+        lambda x: ta.TernaryCompressedGradient(TRITS, 1.0, SIZE, SIZE, 3, quantizer_scale=x),
+        ("reference", "least_squares", "unbiased"),
+        ("", "mean"),
+        wrong_types=(None, 1),
+    ),
+    ScalarArgument(
+        "TernaryCompressedGradient",
+        "ratio",
+        lambda x: ta.TernaryCompressedGradient(TRITS, 1.0, SIZE, SIZE, 3, ratio=x),
+        (*RATIOS, None),
+        NO_RATIOS,
+        ta.InvalidRatioError,
+        (),
     ),
     ScalarArgument(
         "compress",
@@ -611,6 +748,10 @@ LONG_CALLS: dict[str, Callable[[], Any]] = {
     "decompress_many": lambda: ta.GradientCompressor().decompress_many(
         [ta.CompressedGradient(values(MILLIONS // 10), MILLIONS, 42, 0.1)] * 2
     ),
+    "encode": lambda: ta.GradientCompressor().encode(values(MILLIONS)),
+    "decode": lambda: ta.GradientCompressor().decode(
+        ta.CompressedGradient(values(MILLIONS // 10), MILLIONS, 42, 0.1).to_bytes()
+    ),
     "plan": lambda: ta.GradientCompressor().plan(250_000, max_bytes=2**31),
 }
 
@@ -619,10 +760,12 @@ def large_calls(size: int = 300_001) -> dict[str, Callable[[], Any]]:
     """Every call on arrays that the pool is used for; projections on shorter ones, which cost as much."""
     calls: dict[str, Callable[[], Any]] = {}
     for row in ARRAY_ARGUMENTS:
-        long = values(20_011 if "compress" in row.id else size, row.dtype)
+        long = values(20_011 if row.dense else size, row.dtype)
         calls[row.id] = partial(row.result, long)
     plan, small = COMPRESSOR.plan(10_003), ta.CompressedGradient(values(5_002), 10_003, 3, 0.5)
     calls["plan_decompress"] = partial(plan.decompress, small)
+    for name, compressor in (("hadamard", ROTATING), ("topk", PICKING), ("none", ROUNDING)):
+        calls[f"decode_{name}"] = partial(compressor.decode, compressor.encode(values(size)))
     return calls
 
 
@@ -649,7 +792,16 @@ OBJECTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "LossScaler": (advanced_scaler, lambda x: (repr(x), x.state_dict())),
     "GradientAccumulator": (filled_accumulator, lambda x: (repr(x), outcome(x.get_and_reset()))),
     "TrainingConfig": (
-        lambda: ta.TrainingConfig(0.25, 2**64 - 1, 1.5, scaling="contractive", quantizer_scale="unbiased"),
+        lambda: ta.TrainingConfig(
+            0.25,
+            2**64 - 1,
+            1.5,
+            projection="topk",
+            scaling="contractive",
+            quantize="levels2",
+            quantizer_scale="unbiased",
+            quantizer_block=128,
+        ),
         lambda x: (repr(x), x, hash(x)),
     ),
     "GradientCompressor": (
@@ -662,5 +814,9 @@ OBJECTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     ),
     "CompressedGradient": (lambda: COMPRESSOR.compress(INPUT, step=3, slot=4), outcome),
     "TernaryCompressedGradient": (lambda: COMPRESSOR.compress_ternary(INPUT, step=3, slot=4), outcome),
+    "Message": (
+        lambda: PICKING.encode(values(5000), step=3),
+        lambda x: (type(x), bytes(x), repr(x), vars(x).keys()),
+    ),
     "ArgumentError": (lambda: ta.ArgumentError("argument seed: got -1", "seed"), lambda x: (str(x), vars(x))),
 }
