@@ -101,7 +101,10 @@ def test_quantised_rotations_lose_what_lloyd_and_max_say(shape: str, quantize: s
         codec = compressor(
             projection="hadamard", quantize=quantize, quantizer_scale=form, quantizer_block=4096
         )
-        assert abs(errors(codec, values, 1.0, 4).mean() / theory - 1) < 0.03
+        found = errors(codec, values, 1.0, 4).mean() / theory
+        # A block with one very large value is easier: its rows have one magnitude.
+        assert found < 1.03
+        assert shape == "heavy" or found > 0.97
 
 
 def test_scale_blocks_follow_a_gradient_of_many_magnitudes() -> None:
