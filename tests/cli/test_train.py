@@ -552,3 +552,126 @@ def test_the_module_is_the_command() -> None:
     done = run("train", "--quiet", *FEW)
     assert done.returncode == 0
     assert sys.executable in COMMAND
+
+
+# The exchange of gradients
+
+
+def written(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "ratio"),
+    [
+        (["--compress", "bf16"], {"projection": "none", "quantize": "bfloat16"}, None),
+        (["--quantize", "levels4"], {"projection": "none", "quantize": "levels4"}, None),
+        (["--compress", "dense", "--ratio", "0.02"], {"projection": "dense"}, 0.02),
+        (["--compress", "hadamard"], {"projection": "hadamard"}, None),
+        (
+            ["--compress", "hadamard", "--ratio", "1", "--quantize", "sign", "--error-feedback"],
+            {"projection": "hadamard", "quantize": "sign"},
+            1.0,
+        ),
+        (
+            ["--compress", "topk", "--ratio", "0.0055", "--quantize", "ternary", "--error-feedback"],
+            {"projection": "topk", "quantize": "ternary"},
+            0.0055,
+        ),
+        (
+            ["--compress", "hadamard", "--quantize", "levels2"],
+            {"projection": "hadamard", "quantize": "levels2"},
+            None,
+        ),
+    ],
+)
+def test_byte_counts_are_those_of_the_messages(
+    options: list[str], settings: dict[str, Any], ratio: float | None, tmp_path: Path
+) -> None:
+    done = train(*FEW, *options, "--json", tmp_path / "run.json")
+    exchange = written(tmp_path / "run.json")["exchange"]
+    message = ta.GradientCompressor(ta.TrainingConfig(**settings)).message_bytes(6097, ratio)
+    dense = 2 * 7 * 4 * 6097 // 8
+    assert exchange == {
+        "kind": "local", "plan": "gather", "ranks": 1, "workers": 8,
+        "compress": options[1] if options[0] == "--compress" else "none",
+        "quantize": options[options.index("--quantize") + 1] if "--quantize" in options else "none",
+        "error_feedback": "--error-feedback" in options,
+        "message_bytes": message, "bytes_sent_per_step": 7 * message, "dense_bytes_per_step": dense,
+        "reduction": dense / (7 * message),
+    }  # fmt: skip
+    said = done.stdout.replace("\n", " ")
+    assert (
+        f"messages of {message:,} bytes, float32 gradient 24,388 bytes, {24_388 / message:.1f} times more"
+        in said
+    )
+    assert (
+        f"{7 * message:,} bytes a step and worker, float32 {dense:,}, {dense / 7 / message:.1f} times more"
+        in said
+    )
+
+
+def test_compressed_runs_have_the_same_bits_for_every_number_of_threads(tmp_path: Path) -> None:
+    found = set()
+    for threads in (1, 2, 3):
+        path = tmp_path / f"{threads}.json"
+        train(
+            "--steps",
+            20,
+            "--threads",
+            threads,
+            "--compress",
+            "hadamard",
+            "--quantize",
+            "sign",
+            "--json",
+            path,
+        )
+        found.add((written(path)["parameters_sha256"], tuple(written(path)["losses"])))
+    assert len(found) == 1
+
+
+def test_compression_with_feedback_trains_nearly_as_well(golden: Golden, tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    train(
+        "--compress", "hadamard", "--ratio", 0.1, "--quantize", "ternary", "--error-feedback", "--json", path,
+    )  # fmt: skip
+    found = written(path)
+    assert found["exchange"]["message_bytes"] == 68 + 4 + 64 + 58
+    assert found["window_means"][-1] < golden.record["window_means"][-1] + 0.02
+
+
+def test_options_of_the_exchange_that_do_not_fit() -> None:
+    for options, said in [
+        (["--ratio", "0.1"], "--ratio: every value is sent with --compress none"),
+        (["--compress", "bf16", "--ratio", "0.1"], "--ratio: every value is sent"),
+        (["--compress", "bf16", "--quantize", "sign"], "--quantize: values are bfloat16"),
+        (["--error-feedback"], "--error-feedback: nothing is lost"),
+        (["--compress", "hadamard", "--ratio", "0"], "invalid compression ratio 0"),
+        (["--compress", "hadamard", "--ratio", "1.5"], "invalid compression ratio 1.5"),
+        (["--compress", "best"], "invalid choice"),
+        (["--quantize", "bfloat16"], "invalid choice"),
+    ]:
+        assert said in refusal("train", *FEW, *options), options
+
+
+def test_a_compressed_run_that_diverges_says_so() -> None:
+    said = refusal(
+        "train", "--steps", 50, "--lr", "1e38", "--compress", "hadamard", "--quantize", "sign", "--quiet"
+    )
+    assert "pass a --lr below 1e+38" in said
+
+
+def test_no_steps_send_nothing() -> None:
+    assert (
+        "exchange: hadamard (8 shards in one process): nothing sent"
+        in train("--steps", 0, "--compress", "hadamard").stdout
+    )
+
+
+def test_one_shard_has_nobody_to_send_to(tmp_path: Path) -> None:
+    train(*FEW, "--shards", 1, "--compress", "hadamard", "--json", tmp_path / "run.json")
+    exchange = written(tmp_path / "run.json")["exchange"]
+    assert (exchange["bytes_sent_per_step"], exchange["reduction"]) == (0, None)
+    assert exchange["message_bytes"] == 68 + 4 * 610

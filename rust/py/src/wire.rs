@@ -129,7 +129,11 @@ pub fn new_message<'py>(
     as_message(py, bytes, *header)
 }
 
-fn as_message<'py>(py: Python<'py>, bytes: Bound<'py, PyBytes>, header: Header) -> PyResult<Bound<'py, PyAny>> {
+fn as_message<'py>(
+    py: Python<'py>,
+    bytes: Bound<'py, PyBytes>,
+    header: Header,
+) -> PyResult<Bound<'py, PyAny>> {
     let class = py.import(intern!(py, "tritter_accel.wire"))?.getattr(intern!(py, "Message"))?;
     class.call_method1(intern!(py, "_checked"), (bytes, MessageHeader { core: header }))
 }

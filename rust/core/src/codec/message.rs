@@ -130,7 +130,8 @@ impl Header {
     fn header_bytes(&self, payload: usize) -> [u8; HEADER] {
         let Origin { original_dim, seed, step, slot, projection, scaling } = self.origin;
         let quantised = self.quantizer.is_quantised();
-        let (form, block) = if quantised { (self.quantizer.scale, self.quantizer.block()) } else { Default::default() };
+        let (form, block) =
+            if quantised { (self.quantizer.scale, self.quantizer.block()) } else { Default::default() };
         let mut bytes = [0; HEADER];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(0, &MAGIC);
@@ -182,11 +183,15 @@ impl Header {
             return Err(Error::wire("quantizer_block", message));
         }
         let quantizer = Quantizer::new(quantize, form, (block != 0).then_some(block)).map_err(|_| {
-            Error::wire("quantizer_block", format!("got {block}, wanted a multiple of {SCALE_BLOCK_UNIT} or 0"))
+            Error::wire(
+                "quantizer_block",
+                format!("got {block}, wanted a multiple of {SCALE_BLOCK_UNIT} or 0"),
+            )
         })?;
         let size = |field: &'static str, at: usize| {
             let value = u64_at(bytes, at);
-            usize::try_from(value).map_err(|_| Error::wire(field, format!("got {value}, too large for this machine")))
+            usize::try_from(value)
+                .map_err(|_| Error::wire(field, format!("got {value}, too large for this machine")))
         };
         let origin = Origin {
             original_dim: size("original_dim", 16)?,
@@ -229,7 +234,8 @@ impl<'a> Message<'a> {
         let claimed = u64_at(head, 56);
         let wanted = header.payload_len();
         if wanted.is_none_or(|wanted| wanted as u64 != claimed) {
-            let wanted = wanted.map_or_else(|| "more than this machine has".into(), |wanted| wanted.to_string());
+            let wanted =
+                wanted.map_or_else(|| "more than this machine has".into(), |wanted| wanted.to_string());
             let message = format!("got {claimed}, wanted {wanted} for the fields before it");
             return Err(Error::wire("payload length", message));
         }
@@ -243,7 +249,8 @@ impl<'a> Message<'a> {
         }
         let (came, made) = (u32::from_le_bytes(*checksum), crc32fast::hash(&bytes[..bytes.len() - CHECKSUM]));
         if came != made {
-            let message = format!("got {came:#010x}, and the bytes have {made:#010x}: they changed on the way");
+            let message =
+                format!("got {came:#010x}, and the bytes have {made:#010x}: they changed on the way");
             return Err(Error::wire("checksum", message));
         }
         let layout = header.layout().unwrap_or(Layout { indices: 0, scales: 0, values: 0 });

@@ -188,7 +188,9 @@ mod tests {
             let width = if chunk.len() == 64 * planes { 64 } else { chunk.len().div_ceil(planes) };
             for j in 0..width {
                 let byte: usize = (0..planes)
-                    .filter_map(|i| chunk.get(width * i + j).map(|&digit| usize::from(digit) * base.pow(i as u32)))
+                    .filter_map(|i| {
+                        chunk.get(width * i + j).map(|&digit| usize::from(digit) * base.pow(i as u32))
+                    })
                     .sum();
                 bytes.push(u8::try_from(byte).unwrap());
             }
@@ -205,7 +207,8 @@ mod tests {
     fn digits_go_into_the_bytes_of_the_definition_and_come_back() {
         for packing in [Trits, Bits, Pairs, Nibbles] {
             let chunk = 64 * packing.planes();
-            for len in (0..70).chain([chunk - 1, chunk, chunk + 1, 2 * chunk - 3, 3 * chunk, 3 * chunk + 64]) {
+            for len in (0..70).chain([chunk - 1, chunk, chunk + 1, 2 * chunk - 3, 3 * chunk, 3 * chunk + 64])
+            {
                 let digits = digits(packing, len);
                 let want = plain(packing, &digits);
                 assert_eq!(packing.bytes(len), want.len());
@@ -236,7 +239,11 @@ mod tests {
                         let found = packing.first_invalid(level, &changed, len);
                         packing.unpack(level, &changed, &mut digits);
                         let can_be = plain(packing, &digits) == changed;
-                        assert_eq!(found, if can_be { None } else { Some(index) }, "{packing:?} {len} {value}");
+                        assert_eq!(
+                            found,
+                            if can_be { None } else { Some(index) },
+                            "{packing:?} {len} {value}"
+                        );
                     }
                 }
             }

@@ -46,7 +46,8 @@ impl Quantizer {
         if let Some(block) = block
             && (block == 0 || !block.is_multiple_of(SCALE_BLOCK_UNIT))
         {
-            let message = format!("got {block}, wanted a multiple of {SCALE_BLOCK_UNIT}, or None for one scale");
+            let message =
+                format!("got {block}, wanted a multiple of {SCALE_BLOCK_UNIT}, or None for one scale");
             return Err(Error::argument("quantizer_block", message));
         }
         Ok(Self { quantize, scale, block })
@@ -173,13 +174,7 @@ impl Quantizer {
     }
 
     /// Writes the values that digits stand for to `out`. Scales and digits are valid.
-    pub(crate) fn decode(
-        self,
-        exec: &Exec<'_>,
-        scales: &[u8],
-        bytes: &[u8],
-        out: &mut [f32],
-    ) -> Result<()> {
+    pub(crate) fn decode(self, exec: &Exec<'_>, scales: &[u8], bytes: &[u8], out: &mut [f32]) -> Result<()> {
         let (Some(packing), false) = (self.packing(), out.is_empty()) else {
             return Ok(());
         };

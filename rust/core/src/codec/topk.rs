@@ -202,10 +202,10 @@ mod tests {
     use super::{CHUNK, check, compress, compressed_dim, count, decompress, index_bytes, unpack};
     use crate::base::error::Error;
     use crate::base::exec::Exec;
+    use crate::base::exec::tests::everywhere;
     use crate::base::simd::SimdLevel;
     use crate::base::splitmix::SplitMix64;
     use crate::codec::config::Ratio;
-    use crate::base::exec::tests::everywhere;
 
     /// The definition: sort, take, sort.
     fn plain(values: &[f32], ratio: Ratio) -> (Vec<usize>, Vec<f32>) {
@@ -251,8 +251,7 @@ mod tests {
     #[test]
     fn the_largest_are_those_of_a_full_sort_for_every_size_and_ratio() {
         let mut stream = SplitMix64::new(4);
-        let values: Vec<f32> =
-            (0..3 * CHUNK + 77).map(|_| (1.0 / (stream.unit() - 0.5)) as f32).collect();
+        let values: Vec<f32> = (0..3 * CHUNK + 77).map(|_| (1.0 / (stream.unit() - 0.5)) as f32).collect();
         for n in [0, 1, 2, 3, 63, 100, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 77] {
             for ratio in [1e-9, 0.0055, 0.1, 0.5, 0.999, 1.0] {
                 check_all(&values[..n], ratio);
@@ -293,7 +292,8 @@ mod tests {
         let exec = Exec::serial(SimdLevel::detected());
         compress(&exec, &values, ratio, &mut indices, &mut out).unwrap();
         assert_eq!(indices, [27, 28 << 4 & 0xff, 28 >> 4, 29, 0]);
-        let refused = |indices: &[u8]| matches!(check(indices, 30, ratio), Err(Error::Wire { field: "indices", .. }));
+        let refused =
+            |indices: &[u8]| matches!(check(indices, 30, ratio), Err(Error::Wire { field: "indices", .. }));
         assert!(!refused(&indices));
         assert!(refused(&[28, 192, 1, 29, 0]));
         assert!(refused(&[29, 192, 1, 29, 0]));

@@ -178,7 +178,8 @@ impl Trainer {
                     shard.loss = 0.0;
                 } else {
                     entry.backward(exec, &mut shard.workspace, parameters, packed, &feeds, mass, leaf)?;
-                    let loss = entry.loss().map(|loss| entry.value(&shard.workspace, parameters, &feeds, loss));
+                    let loss =
+                        entry.loss().map(|loss| entry.value(&shard.workspace, parameters, &feeds, loss));
                     let loss = loss.transpose()?.map_or(f32::NAN, |value| value[0]);
                     shard.loss = f64::from(loss) * f64::from(mass);
                 }

@@ -188,7 +188,8 @@ impl<'a> Layout<'a> {
             out = later;
         };
         // Whole blocks, but for one that shares its values with a tail.
-        let end = if part.end == self.n && self.rest > 0 { self.n - self.rest - self.block } else { part.end };
+        let end =
+            if part.end == self.n && self.rest > 0 { self.n - self.rest - self.block } else { part.end };
         while start < end {
             self.forward(level, &gradients[start..start + self.block], SIGN_WORDS + start as u64 / 32, x);
             take(x, self.rows(self.kept(start, start + self.block)));
@@ -467,7 +468,8 @@ fn butterflies(
     g: &mut [f32],
     h: &mut [f32],
 ) {
-    let (ab, cd, ef, gh) = (a.iter_mut().zip(b), c.iter_mut().zip(d), e.iter_mut().zip(f), g.iter_mut().zip(h));
+    let (ab, cd, ef, gh) =
+        (a.iter_mut().zip(b), c.iter_mut().zip(d), e.iter_mut().zip(f), g.iter_mut().zip(h));
     for ((((a, b), (c, d)), (e, f)), (g, h)) in ab.zip(cd).zip(ef).zip(gh) {
         let (a1, b1, c1, d1) = (*a + *b, *a - *b, *c + *d, *c - *d);
         let (e1, f1, g1, h1) = (*e + *f, *e - *f, *g + *h, *g - *h);
@@ -505,7 +507,8 @@ mod tests {
         fn new(seed: u64, id: u64, n: usize, k: usize) -> Self {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             rng.set_stream(id);
-            let block = if n >= 4096 { 4096 } else { n.next_power_of_two() >> usize::from(!n.is_power_of_two()) };
+            let block =
+                if n >= 4096 { 4096 } else { n.next_power_of_two() >> usize::from(!n.is_power_of_two()) };
             let mut new = Self { n, k, block, rng, order: (0..block).collect(), shift: 0 };
             new.shift = (u128::from(new.word(0)) + (u128::from(new.word(1)) << 32)) * n as u128 >> 64;
             for i in 0..block {
@@ -621,7 +624,8 @@ mod tests {
     }
 
     const SIZES: [usize; 22] = [
-        1, 2, 3, 5, 7, 8, 9, 31, 32, 33, 63, 100, 1000, 4095, 4096, 4097, 8191, 8192, 10_007, 65_536, 65_537, 140_001,
+        1, 2, 3, 5, 7, 8, 9, 31, 32, 33, 63, 100, 1000, 4095, 4096, 4097, 8191, 8192, 10_007, 65_536, 65_537,
+        140_001,
     ];
 
     #[test]

@@ -1,8 +1,9 @@
 //! The strides of the transform that stay inside a register of eight values, with AVX2.
 
 use std::arch::x86_64::{
-    _mm_add_ps, _mm_sub_ps, _mm256_add_ps, _mm256_castps128_ps256, _mm256_castps256_ps128, _mm256_extractf128_ps,
-    _mm256_insertf128_ps, _mm256_loadu_ps, _mm256_permute_ps, _mm256_setr_ps, _mm256_storeu_ps, _mm256_xor_ps,
+    _mm_add_ps, _mm_sub_ps, _mm256_add_ps, _mm256_castps128_ps256, _mm256_castps256_ps128,
+    _mm256_extractf128_ps, _mm256_insertf128_ps, _mm256_loadu_ps, _mm256_permute_ps, _mm256_setr_ps,
+    _mm256_storeu_ps, _mm256_xor_ps,
 };
 
 use crate::base::simd::SimdLevel;
