@@ -17,6 +17,7 @@ from .compression import (
     TernaryCompressedGradient,
     TrainingConfig,
     clip_gradients,
+    clip_gradients_,
     gradient_norm,
 )
 from .engine import (
@@ -77,6 +78,7 @@ __all__ = [
     "WireError",
     "__version__",
     "clip_gradients",
+    "clip_gradients_",
     "compression",
     "engine",
     "exceptions",

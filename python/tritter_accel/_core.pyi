@@ -46,6 +46,7 @@ __all__ = [
     "_value",
     "bf16_to_f32",
     "clip_gradients",
+    "clip_gradients_",
     "convert_from_bf16",
     "convert_to_bf16",
     "convert_to_bf16_with_norm",
@@ -265,7 +266,9 @@ def convert_to_bf16(
 def convert_to_bf16_with_norm(
     values: NDArray[np.float32],
     *,
-    rounding: Literal["truncate", "nearest_even"] = "truncate",
+    rounding: Literal["truncate", "nearest_even", "stochastic"] = "truncate",
+    seed: SupportsIndex = 0,
+    step: SupportsIndex = 0,
     out: NDArray[np.uint16] | None = None,
 ) -> tuple[NDArray[np.uint16], float]: ...
 def convert_from_bf16(
@@ -275,11 +278,22 @@ def convert_from_bf16(
 # finite
 
 def has_nan_or_inf(values: NDArray[np.float32]) -> bool: ...
+@overload
 def safe_clip(
     values: NDArray[np.float32],
-    min: SupportsFloat,  # noqa: A002 - NumPy's name
-    max: SupportsFloat,  # noqa: A002 - NumPy's name
+    min: SupportsFloat,
+    max: SupportsFloat,
+    *,
+    out: None = None,
 ) -> None: ...
+@overload
+def safe_clip(
+    values: NDArray[np.float32],
+    min: SupportsFloat,
+    max: SupportsFloat,
+    *,
+    out: NDArray[np.float32],
+) -> NDArray[np.float32]: ...
 
 # loss_scaler
 
@@ -308,8 +322,15 @@ class LossScaler:
     @property
     def max_scale(self) -> float: ...
     def scale_loss(self, loss: SupportsFloat) -> float: ...
-    def unscale_gradients(self, gradients: NDArray[np.float32]) -> None: ...
-    def unscale_and_check(self, gradients: NDArray[np.float32]) -> bool: ...
+    @overload
+    def unscale_gradients(self, gradients: NDArray[np.float32], *, out: None = None) -> None: ...
+    @overload
+    def unscale_gradients(
+        self, gradients: NDArray[np.float32], *, out: NDArray[np.float32]
+    ) -> NDArray[np.float32]: ...
+    def unscale_and_check(
+        self, gradients: NDArray[np.float32], *, out: NDArray[np.float32] | None = None
+    ) -> bool: ...
     def update(self, overflow: bool | np.bool) -> None: ...
     def check_overflow(self, gradients: NDArray[np.float32]) -> bool: ...
     def state_dict(self) -> dict[str, float | int]: ...
@@ -604,3 +625,4 @@ def gradient_norm(gradients: NDArray[np.float32]) -> float: ...
 def clip_gradients(
     gradients: NDArray[np.float32], max_norm: float, *, out: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]: ...
+def clip_gradients_(gradients: NDArray[np.float32], max_norm: float) -> float: ...

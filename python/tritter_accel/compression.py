@@ -6,7 +6,8 @@ only have to agree on three numbers. :class:`CompressedGradient` and :class:`Ter
 travels. :class:`TrainingConfig` sets ratio, seed, clipping and the options; its defaults are the reference, and
 ``scaling="unbiased"`` with a new ``step`` at every call is what training wants. Gradients under one matrix can share
 the work of making it: :meth:`GradientCompressor.compress_many` within a call, a :class:`ProjectionPlan` from call to
-call. :func:`gradient_norm` and :func:`clip_gradients` are the clipping that compression applies, on their own.
+call. :func:`gradient_norm` and :func:`clip_gradients` are the clipping that compression applies, on their own;
+:func:`clip_gradients_` clips in place.
 
 Every result has the same bits on every machine, at every number of threads and SIMD level. Formulas and error bounds:
 ``docs/numerics.md``.
@@ -22,6 +23,7 @@ from ._core import (
     TernaryCompressedGradient,
     TrainingConfig,
     clip_gradients,
+    clip_gradients_,
     gradient_norm,
 )
 
@@ -33,5 +35,6 @@ __all__ = [
     "TernaryCompressedGradient",
     "TrainingConfig",
     "clip_gradients",
+    "clip_gradients_",
     "gradient_norm",
 ]

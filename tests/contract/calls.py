@@ -72,12 +72,12 @@ def length(given: Any) -> int:
 def accumulated(gradients: Any) -> Any:
     accumulator = ta.GradientAccumulator(length(gradients))
     accumulator.accumulate(gradients, 3.0)
-    return accumulator.get_and_reset()
+    return accumulator.finite, accumulator.get_and_reset()
 
 
-def flat_bits_and_norm(array: Any) -> Any:
-    bits, norm = mp.convert_to_bf16_with_norm(array)
-    return bits.ravel(), norm
+def bits_and_norm(array: Any, **options: Any) -> Any:
+    bits, norm = mp.convert_to_bf16_with_norm(array, **options)
+    return bits.reshape(-1), norm
 
 
 def compressed(data: Any) -> ta.CompressedGradient:
@@ -155,6 +155,10 @@ def unscaled_and_checked_in_place(array: Any) -> None:
     mp.LossScaler(1024.0).unscale_and_check(array)
 
 
+def clipped_to_a_norm_in_place(array: Any) -> None:
+    ta.clip_gradients_(array, 0.5)
+
+
 @dataclass(frozen=True)
 class ArrayArgument:
     """One array argument: `call` takes the array and does the rest."""
@@ -195,16 +199,37 @@ ARRAY_ARGUMENTS = [
         lambda a: mp.convert_to_bf16(a, rounding="stochastic", seed=7, step=2),
         elementwise=True,
     ),
-    ArrayArgument("convert_to_bf16_with_norm", "values", flat_bits_and_norm),
+    ArrayArgument("convert_to_bf16_with_norm", "values", bits_and_norm),
+    ArrayArgument(
+        "convert_to_bf16_with_norm_nearest",
+        "values",
+        lambda a: bits_and_norm(a, rounding="nearest_even"),
+    ),
+    ArrayArgument(
+        "convert_to_bf16_with_norm_stochastic",
+        "values",
+        lambda a: bits_and_norm(a, rounding="stochastic", seed=7, step=2),
+    ),
     ArrayArgument("convert_from_bf16", "bits", mp.convert_from_bf16, "uint16", elementwise=True),
     ArrayArgument("has_nan_or_inf", "values", mp.has_nan_or_inf),
     ArrayArgument("safe_clip", "values", clipped_in_place, in_place=True),
+    ArrayArgument(
+        "safe_clip_into_out",
+        "values",
+        lambda a: mp.safe_clip(a, -0.5, 0.5, out=np.empty(length(a), dtype=np.float32)),
+    ),
     ArrayArgument("unscale_gradients", "gradients", unscaled_in_place, in_place=True),
+    ArrayArgument(
+        "unscale_gradients_into_out",
+        "gradients",
+        lambda a: mp.LossScaler(1024.0).unscale_gradients(a, out=np.empty(length(a), dtype=np.float32)),
+    ),
     ArrayArgument("unscale_and_check", "gradients", unscaled_and_checked_in_place, in_place=True),
     ArrayArgument("check_overflow", "gradients", lambda a: mp.LossScaler().check_overflow(a)),
     ArrayArgument("accumulate", "gradients", accumulated),
     ArrayArgument("gradient_norm", "gradients", ta.gradient_norm),
     ArrayArgument("clip_gradients", "gradients", lambda a: ta.clip_gradients(a, 0.5), elementwise=True),
+    ArrayArgument("clip_gradients_", "gradients", clipped_to_a_norm_in_place, in_place=True),
     ArrayArgument("compress", "gradients", COMPRESSOR.compress, dense=True),
     ArrayArgument("compress_ternary", "gradients", COMPRESSOR.compress_ternary, dense=True),
     ArrayArgument("encode", "gradients", COMPRESSOR.encode, dense=True),
@@ -251,6 +276,25 @@ def mean_into(gradients: Any, out: Any) -> Any:
     return accumulator.get_and_reset(out=out)
 
 
+def safely_clipped(array: Any, out: Any) -> Any:
+    if out is not None:
+        return mp.safe_clip(array, -0.5, 0.5, out=out)
+    mp.safe_clip(array, -0.5, 0.5)
+    return array
+
+
+def unscaled(array: Any, out: Any) -> Any:
+    if out is not None:
+        return mp.LossScaler(1024.0).unscale_gradients(array, out=out)
+    mp.LossScaler(1024.0).unscale_gradients(array)
+    return array
+
+
+def unscaled_and_checked(array: Any, out: Any) -> Any:
+    assert mp.LossScaler(1024.0).unscale_and_check(array, out=out) is False
+    return array if out is None else out
+
+
 OUT_ARGUMENTS = [
     OutArgument("convert_to_bf16", lambda a, out: mp.convert_to_bf16(a, out=out), "uint16"),
     OutArgument(
@@ -259,6 +303,14 @@ OUT_ARGUMENTS = [
         "uint16",
     ),
     OutArgument("convert_with_norm", lambda a, out: mp.convert_to_bf16_with_norm(a, out=out)[0], "uint16"),
+    OutArgument(
+        "convert_to_bf16_with_norm",
+        lambda a, out: mp.convert_to_bf16_with_norm(a, rounding="nearest_even", out=out)[0],
+        "uint16",
+    ),
+    OutArgument("safe_clip", safely_clipped, "float32"),
+    OutArgument("unscale_gradients", unscaled, "float32"),
+    OutArgument("unscale_and_check", unscaled_and_checked, "float32"),
     OutArgument(
         "convert_from_bf16", lambda a, out: mp.convert_from_bf16(a, out=out), "float32", SIZE, "uint16"
     ),
@@ -338,14 +390,6 @@ SCALAR_ARGUMENTS = [
         wrong_types=(None, 1, b"truncate", ["truncate"]),
     ),
     ScalarArgument(
-        "convert_to_bf16_with_norm",
-        "rounding",
-        lambda x: mp.convert_to_bf16_with_norm(INPUT, rounding=x),
-        ("truncate", "nearest_even"),
-        ("stochastic", "", "nearest"),
-        wrong_types=(None, 1, b"truncate"),
-    ),
-    ScalarArgument(
         "convert_to_bf16",
         "seed",
         lambda x: mp.convert_to_bf16(INPUT, seed=x),
@@ -357,6 +401,30 @@ SCALAR_ARGUMENTS = [
         "convert_to_bf16",
         "step",
         lambda x: mp.convert_to_bf16(INPUT, step=x),
+        (*WHOLE, 2**32 - 1),
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "convert_to_bf16_with_norm",
+        "rounding",
+        lambda x: mp.convert_to_bf16_with_norm(INPUT, rounding=x),
+        ("truncate", "nearest_even", "stochastic"),
+        ("", "nearest", "TRUNCATE", "\ud800"),
+        wrong_types=(None, 1, b"truncate", ["truncate"]),
+    ),
+    ScalarArgument(
+        "convert_to_bf16_with_norm",
+        "seed",
+        lambda x: mp.convert_to_bf16_with_norm(INPUT, seed=x),
+        (*WHOLE, 2**64 - 1),
+        BEYOND_U64,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "convert_to_bf16_with_norm",
+        "step",
+        lambda x: mp.convert_to_bf16_with_norm(INPUT, step=x),
         (*WHOLE, 2**32 - 1),
         BEYOND_U32,
         wrong_types=NO_WHOLE_NUMBERS,
@@ -419,6 +487,7 @@ SCALAR_ARGUMENTS = [
         (-1, NAN, INF, -INF),
     ),
     ScalarArgument("clip_gradients", "max_norm", lambda x: ta.clip_gradients(INPUT, x), REAL, (-1, NAN)),
+    ScalarArgument("clip_gradients_", "max_norm", lambda x: ta.clip_gradients_(values(), x), REAL, (-1, NAN)),
     ScalarArgument(
         "TrainingConfig",
         "ratio",
@@ -802,10 +871,20 @@ def filled_accumulator() -> ta.GradientAccumulator:
     return accumulator
 
 
+def poisoned_accumulator() -> ta.GradientAccumulator:
+    accumulator = filled_accumulator()
+    accumulator.accumulate(np.where(values() > 1, INF, values()).astype(np.float32))
+    return accumulator
+
+
 # What pickles and copies, with how two of them are compared.
 OBJECTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "LossScaler": (advanced_scaler, lambda x: (repr(x), x.state_dict())),
-    "GradientAccumulator": (filled_accumulator, lambda x: (repr(x), outcome(x.get_and_reset()))),
+    "GradientAccumulator": (filled_accumulator, lambda x: (repr(x), x.finite, outcome(x.get_and_reset()))),
+    "poisoned GradientAccumulator": (
+        poisoned_accumulator,
+        lambda x: (repr(x), x.finite, outcome(x.get_and_reset())),
+    ),
     "TrainingConfig": (
         lambda: ta.TrainingConfig(
             0.25,

@@ -92,7 +92,12 @@ MANY: dict[str, Callable[..., Any]] = {
     "plan": lambda a, b, c, d: COMPRESSOR.plan(a, b, step=c, max_bytes=d),
     "ProjectionPlan": lambda a, b, c, d: ta.ProjectionPlan(a, b, c, slot=d),
     "convert_to_bf16": lambda a, b, c, d: ta.mixed_precision.convert_to_bf16(a, rounding=b, seed=c, out=d),
+    "convert_to_bf16_with_norm": lambda a, b, c, d: ta.mixed_precision.convert_to_bf16_with_norm(
+        a, rounding=b, step=c, out=d
+    ),
     "LossScaler": ta.mixed_precision.LossScaler,
+    "unscale_gradients": lambda a, b, c, d: ta.mixed_precision.LossScaler().unscale_gradients(a, out=b),
+    "unscale_and_check": lambda a, b, c, d: ta.mixed_precision.LossScaler().unscale_and_check(a, out=b),
     "load_state_dict": lambda a, b, c, d: ta.mixed_precision.LossScaler().load_state_dict(
         {
             **ta.mixed_precision.LossScaler().state_dict(),
@@ -103,8 +108,9 @@ MANY: dict[str, Callable[..., Any]] = {
         }
     ),
     "accumulator": lambda a, b, c, d: ta.GradientAccumulator(7).__setstate__((a, b, c)),
-    "safe_clip": lambda a, b, c, d: ta.mixed_precision.safe_clip(a, b, c),
+    "safe_clip": lambda a, b, c, d: ta.mixed_precision.safe_clip(a, b, c, out=d),
     "clip_gradients": lambda a, b, c, d: ta.clip_gradients(a, b, out=c),
+    "clip_gradients_": lambda a, b, c, d: ta.clip_gradients_(a, b),
 }
 
 

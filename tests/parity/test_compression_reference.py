@@ -312,6 +312,9 @@ def test_clip_gradients(values: Float32Array, share: float, threads: int) -> Non
     with thread_count(threads):
         clipped = ta.clip_gradients(values, max_norm)
     assert_same_bits(values, before)
+    with thread_count(threads):
+        assert ta.clip_gradients_(before, max_norm) == norm
+    assert_same_bits(before, clipped)
     expected = compression.clip(values, max_norm)
     if norm < max_norm:
         assert_same_bits(clipped, values)

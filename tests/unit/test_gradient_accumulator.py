@@ -70,6 +70,56 @@ def test_sums_by_mass_give_the_mean_of_the_whole_batch_and_means_do_not() -> Non
     assert np.abs(by_mean.get_and_reset() - full_batch).max() > 0.1
 
 
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("n", [1, 7, 64, 4097, 300_001])
+def test_it_tells_whether_its_sum_is_finite(n: int, poison: float) -> None:
+    accumulator = ta.GradientAccumulator(n)
+    assert accumulator.finite is True
+    for place in {0, n // 2, n - 1}:
+        accumulator.accumulate(vector(n))
+        assert accumulator.finite is True
+        poisoned = vector(n)
+        poisoned[place] = poison
+        accumulator.accumulate(poisoned)
+        assert accumulator.finite is False
+        accumulator.accumulate(vector(n))
+        accumulator.accumulate(-poisoned)
+        assert accumulator.finite is False  # what was added cannot be taken back
+        assert not np.isfinite(accumulator.get_and_reset()[place])
+        assert accumulator.finite is True
+
+
+def test_finite_gradients_can_have_a_sum_that_is_not() -> None:
+    accumulator = ta.GradientAccumulator(2)
+    large = np.array([3e38, 1.0], dtype=np.float32)
+    accumulator.accumulate(large)
+    assert accumulator.finite
+    accumulator.accumulate(large)
+    assert not accumulator.finite
+
+
+def test_a_refused_gradient_does_not_count_as_poison() -> None:
+    accumulator = ta.GradientAccumulator(2)
+    poisoned = np.full(2, np.nan, dtype=np.float32)
+    with pytest.raises(ta.ArgumentError):
+        accumulator.accumulate(poisoned, -1.0)
+    with pytest.raises(ta.DimensionMismatchError):
+        accumulator.accumulate(poisoned[:1])
+    assert (accumulator.finite, accumulator.count) == (True, 0)
+    accumulator.accumulate(poisoned)
+    with pytest.raises(ta.DimensionMismatchError):
+        accumulator.get_and_reset(out=np.empty(3, dtype=np.float32))
+    assert (accumulator.finite, accumulator.count) == (False, 1)
+
+
+def test_copies_know_whether_their_sum_is_finite() -> None:
+    accumulator = ta.GradientAccumulator(2)
+    for wanted in (True, False):
+        twins = [pickle.loads(pickle.dumps(accumulator)), copy.copy(accumulator), copy.deepcopy(accumulator)]
+        assert [twin.finite for twin in twins] == [wanted] * 3
+        accumulator.accumulate(np.array([1.0, np.inf], dtype=np.float32))
+
+
 def test_gradients_of_any_shape_are_read_flat() -> None:
     accumulator = ta.GradientAccumulator(12)
     accumulator.accumulate(vector(12).reshape(3, 4))
@@ -160,22 +210,3 @@ def test_repr_shows_size_and_count_in_one_line() -> None:
     assert "\n" not in text
     assert "size=4" in text
     assert "count=1" in text
-
-
-def test_finite_tells_of_the_sum_and_not_of_one_gradient() -> None:
-    accumulator = ta.GradientAccumulator(3)
-    assert accumulator.finite
-    largest = np.array([1, 2, np.finfo(np.float32).max], np.float32)
-    accumulator.accumulate(largest)
-    assert accumulator.finite
-    accumulator.accumulate(largest)
-    assert not accumulator.finite
-    accumulator.accumulate(-largest)
-    assert not accumulator.finite  # an infinity does not come back
-    assert not pickle.loads(pickle.dumps(accumulator)).finite
-    assert np.isinf(accumulator.get_and_reset()[2])
-    assert accumulator.finite
-    for poison in (np.nan, np.inf, -np.inf):
-        accumulator.accumulate(np.array([0, poison, 0], np.float32))
-        assert not accumulator.finite
-        accumulator.get_and_reset()

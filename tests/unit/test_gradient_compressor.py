@@ -532,6 +532,28 @@ def test_clip_gradients_scales_to_the_limit_and_into_out() -> None:
     assert ta.gradient_norm(np.zeros(0, dtype=np.float32)) == 0.0
 
 
+def test_clip_gradients_in_place_gives_the_norm_and_what_the_other_form_gives() -> None:
+    for values in (vector(1000), vector(70_007).reshape(7, -1)):
+        clipped = ta.clip_gradients(values, 0.5)
+        norm = ta.gradient_norm(values)
+        assert ta.clip_gradients_(values, 0.5) == norm
+        assert_same_bits(values, clipped)
+        assert ta.clip_gradients_(values, 10.0) == pytest.approx(0.5, rel=1e-6)
+        assert_same_bits(values, clipped)
+    assert ta.clip_gradients_(np.zeros(0, dtype=np.float32), 0.0) == 0.0
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
+def test_clip_gradients_in_place_refuses_what_it_cannot_scale_and_changes_nothing(poison: float) -> None:
+    values = vector(1000)
+    values[700] = poison
+    before = values.copy()
+    with pytest.raises(ta.NonFiniteError) as caught:
+        ta.clip_gradients_(values, 0.5)
+    assert (caught.value.argument, caught.value.index) == ("gradients", 700)
+    assert_same_bits(values, before)
+
+
 # Value semantics
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tritter_accel as ta
+from tests.reference.floats import assert_same_bits
 from tritter_accel import mixed_precision
 from tritter_accel.mixed_precision import LossScaler
 
@@ -83,6 +84,21 @@ def test_unscale_and_check_sees_what_a_scale_below_one_overflows() -> None:
     scaler = LossScaler(0.5, min_scale=0.25)
     assert scaler.unscale_and_check(np.array([3e38], dtype=np.float32)) is True
     assert scaler.unscale_and_check(np.empty(0, dtype=np.float32)) is False
+
+
+@pytest.mark.parametrize("poison", [None, np.nan, np.inf])
+def test_out_takes_the_quotients_and_the_gradients_stay(poison: float | None) -> None:
+    scaler = LossScaler(3.0)
+    gradients = np.random.default_rng(2).standard_normal((30, 70)).astype(np.float32)
+    if poison is not None:
+        gradients[29, 69] = poison
+    gradients.setflags(write=False)
+    out = np.empty_like(gradients)
+    assert scaler.unscale_gradients(gradients, out=out) is out
+    assert_same_bits(out, gradients / np.float32(3.0))
+    out.fill(7)
+    assert scaler.unscale_and_check(gradients, out=out) is (poison is not None)
+    assert_same_bits(out, gradients / np.float32(3.0))
 
 
 def test_unscaling_needs_an_array_that_it_can_change() -> None:
@@ -200,6 +216,31 @@ def test_safe_clip_works_in_place_and_refuses_crossed_limits() -> None:
         with pytest.raises(ta.ArgumentError):
             mixed_precision.safe_clip(values, low, high)
     np.testing.assert_array_equal(values, [[0.0, 1.0], [-1.0, 0.5]])
+
+
+def test_safe_clip_into_out_leaves_the_values() -> None:
+    values = np.array([[math.nan, 2.0], [-2.0, 0.5]], dtype=np.float32)
+    out = np.empty_like(values)
+    assert mixed_precision.safe_clip(values, -1.0, 1.0, out=out) is out
+    np.testing.assert_array_equal(out, [[0.0, 1.0], [-1.0, 0.5]])
+    np.testing.assert_array_equal(values, [[math.nan, 2.0], [-2.0, 0.5]])
+    with pytest.raises(ta.ArgumentError):
+        mixed_precision.safe_clip(values, 1.0, -1.0, out=out)
+    with pytest.raises(ta.ArrayError, match="overlaps an input"):
+        mixed_precision.safe_clip(values, -1.0, 1.0, out=values)
+    np.testing.assert_array_equal(out, [[0.0, 1.0], [-1.0, 0.5]])
+
+
+def test_bits_and_norm_come_together() -> None:
+    values = np.array([[3.0, -4.0]], dtype=np.float32)
+    bits, norm = mixed_precision.convert_to_bf16_with_norm(values)
+    np.testing.assert_array_equal(bits, [[0x4040, 0xC080]])
+    assert bits.dtype == np.uint16
+    assert norm == 5.0
+    out = np.zeros(2, dtype=np.uint16)
+    assert mixed_precision.convert_to_bf16_with_norm(values, out=out)[0] is out
+    nothing, zero = mixed_precision.convert_to_bf16_with_norm(np.empty((0, 3), dtype=np.float32))
+    assert (nothing.shape, zero) == ((0, 3), 0.0)
 
 
 def test_bf16_conversions_keep_the_shape_and_fill_out() -> None:

@@ -66,22 +66,24 @@ impl GradientAccumulator {
         Ok(lock(py, &self.inner)?.count())
     }
 
+    /// Whether the sum is finite: no value was added since the last reset that is NaN or infinite, and no addition overflowed.
+    ///
+    /// Each `accumulate` finds it out in the pass that adds, so asking costs nothing. Once False it stays so until
+    /// `get_and_reset`: skip the step then, and tell `LossScaler.update`.
+    #[getter]
+    fn finite(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(lock(py, &self.inner)?.finite())
+    }
+
     /// The mass added since the last reset.
     #[getter]
     fn mass(&self, py: Python<'_>) -> PyResult<f64> {
         Ok(lock(py, &self.inner)?.mass())
     }
 
-    /// Whether every element of the sum is finite: found while adding, without another read. A sum that overflowed stays
-    /// so until it is reset.
-    #[getter]
-    fn finite(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(lock(py, &self.inner)?.finite())
-    }
-
-    /// Add a gradient, element by element in float32.
+    /// Add a gradient, element by element in float32, and note in the same pass whether the sum stays `finite`.
     ///
-    /// Ctrl-C takes effect after the pass, so that a gradient is never half added.
+    /// A gradient that is not finite is added all the same, since whoever adds cannot undo it; `finite` tells. Ctrl-C takes effect after the pass, so that a gradient is never half added.
     ///
     /// Parameters
     /// ----------
@@ -113,7 +115,7 @@ impl GradientAccumulator {
         enter(py, gradients.len() as f64 * NS_PER_VALUE, |exec| inner.accumulate(exec, gradients, mass))
     }
 
-    /// The mean, `sum * float32(1 / mass)`; then start again.
+    /// The mean, `sum * float32(1 / mass)`; then start again, with `finite` True.
     ///
     /// Parameters
     /// ----------
@@ -157,8 +159,9 @@ impl GradientAccumulator {
         let sum = read::<f32>("sum", &sum)?;
         let mass = f64_argument("mass", &mass)?;
         let count = u64_argument("count", &count)?;
+        let sum = sum.slice();
         let mut inner = lock(py, &self.inner)?;
-        let (inner, sum) = (&mut *inner, sum.slice());
+        let inner = &mut *inner;
         enter(py, sum.len() as f64 * NS_PER_VALUE, |exec| inner.restore(exec, sum, mass, count))
     }
 

@@ -5,6 +5,7 @@
 //! | `ndarray`, of the wanted type, native byte order, C order, aligned | `&[T]`, flat in C order | borrowed from Python |
 //! | other objects that NumPy can view without a copy (`DLPack`, buffers) | `&[T]` | borrowed from their owner |
 //! | `out=` and arrays changed in place | `&mut [T]` | borrowed, and no overlap with an input |
+//! | an array changed in place, or left alone for `out=` | `Target` | both borrowed, as the lines above |
 //! | a result | `Vec<T>` | moved into NumPy, never copied |
 //!
 //! Everything else is an `ArrayError` that names the argument, what came, and the one call that mends it. So is a masked
@@ -23,6 +24,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMemoryView};
 use tritter_core::base::error::Error;
 use tritter_core::base::memory::try_vec;
+use tritter_core::numeric::Target;
 
 use crate::errors::raise;
 
@@ -164,6 +166,23 @@ fn borrow_to_write<'py, T: Scalar>(
     Ok(InPlace { array })
 }
 
+fn borrow_out<'py, T: Scalar>(
+    out: &Bound<'py, PyAny>,
+    len: usize,
+    inputs: &[Range<usize>],
+) -> PyResult<InPlace<'py, T>> {
+    let array = typed::<T>("out", &as_ndarray::<T>("out", out)?)?;
+    // Looked at before it is borrowed for writing, since an overlap is also a conflict of borrows.
+    let own = array.data() as usize..array.data() as usize + array.len() * size_of::<T>();
+    if inputs.iter().any(|input| own.start < input.end && input.start < own.end) {
+        return Err(array_error("out", "overlaps an input; pass an array of its own".into()));
+    }
+    if array.len() != len {
+        return Err(raise(Error::DimensionMismatch { expected: len, actual: array.len() }));
+    }
+    borrow_to_write("out", &array)
+}
+
 /// Where a result goes: the caller's `out`, or new memory that NumPy will own.
 pub enum Output<'py, T: Scalar> {
     /// The caller's object, and its memory.
@@ -178,16 +197,7 @@ impl<'py, T: Scalar> Output<'py, T> {
         let Some(out) = out else {
             return Ok(Self::New(try_vec(len).map_err(raise)?));
         };
-        let array = typed::<T>("out", &as_ndarray::<T>("out", out)?)?;
-        // Looked at before it is borrowed for writing, since an overlap is also a conflict of borrows.
-        let own = array.data() as usize..array.data() as usize + array.len() * size_of::<T>();
-        if inputs.iter().any(|input| own.start < input.end && input.start < own.end) {
-            return Err(array_error("out", "overlaps an input; pass an array of its own".into()));
-        }
-        if array.len() != len {
-            return Err(raise(Error::DimensionMismatch { expected: len, actual: array.len() }));
-        }
-        Ok(Self::Given(out.clone(), borrow_to_write("out", &array)?))
+        Ok(Self::Given(out.clone(), borrow_out(out, len, inputs)?))
     }
 
     /// The memory to write.
@@ -216,6 +226,50 @@ impl<'py> Output<'py, f32> {
         };
         let matrix = array.call_method1(intern!(py, "reshape"), ((count, len),))?;
         (0..count).map(|row| matrix.get_item(row)).collect()
+    }
+}
+
+/// Values that are changed in place, unless the caller gave an `out` for the results.
+pub enum Changed<'py> {
+    /// No `out`: the array itself.
+    InPlace(InPlace<'py, f32>),
+    /// The array, which stays; `out`, and its memory.
+    Out(Input<'py, f32>, Bound<'py, PyAny>, InPlace<'py, f32>),
+}
+
+impl<'py> Changed<'py> {
+    /// Borrows `value` to be written, or to be read if `out` is (as many elements, and none of its memory).
+    pub fn new(name: &str, value: &Bound<'py, PyAny>, out: Option<&Bound<'py, PyAny>>) -> PyResult<Self> {
+        let Some(given) = out else {
+            return Ok(Self::InPlace(read_write(name, value)?));
+        };
+        let values = read(name, value)?;
+        let out = borrow_out(given, values.slice().len(), &inputs(&values))?;
+        Ok(Self::Out(values, given.clone(), out))
+    }
+
+    /// How many values there are.
+    pub fn len(&mut self) -> usize {
+        match self {
+            Self::InPlace(values) => values.slice_mut().len(),
+            Self::Out(values, ..) => values.slice().len(),
+        }
+    }
+
+    /// What a pass of the core takes.
+    pub fn target(&mut self) -> Target<'_> {
+        match self {
+            Self::InPlace(values) => Target::InPlace(values.slice_mut()),
+            Self::Out(values, _, out) => Target::Out { values: values.slice(), out: out.slice_mut() },
+        }
+    }
+
+    /// `out`, if there was one.
+    pub fn into_out(self) -> Option<Bound<'py, PyAny>> {
+        match self {
+            Self::InPlace(_) => None,
+            Self::Out(_, out, _) => Some(out),
+        }
     }
 }
 

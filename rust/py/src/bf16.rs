@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 use tritter_core::base::chacha::{Key, Stream};
-use tritter_core::base::error::Error;
+use tritter_core::base::error::{Error, Result};
+use tritter_core::base::exec::Exec;
 use tritter_core::numeric::bf16;
 
 use crate::arguments::{choice_argument, f32_argument, u32_argument, u64_argument};
@@ -124,6 +125,19 @@ fn convert_to_bf16<'py>(
     #[pyo3(from_py_with = step_argument)] step: u32,
     out: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    Ok(converted(py, values, rounding, seed, step, out, bf16::convert_to)?.0)
+}
+
+/// The result of a conversion of the core, and what it returned.
+fn converted<'py, R: Send>(
+    py: Python<'py>,
+    values: &Bound<'py, PyAny>,
+    rounding: bf16::Rounding,
+    seed: u64,
+    step: u32,
+    out: Option<&Bound<'py, PyAny>>,
+    convert: impl FnOnce(&Exec<'_>, &[f32], bf16::Rounding, &Stream, &mut [u16]) -> Result<R> + Send,
+) -> PyResult<(Bound<'py, PyAny>, R)> {
     let values = read::<f32>("values", values)?;
     let mut out = Output::<u16>::new(out, values.slice().len(), &inputs(&values))?;
     let cost = match rounding {
@@ -132,28 +146,33 @@ fn convert_to_bf16<'py>(
     };
     let dither = Stream::of_step(Key::from_seed(seed), step, 0);
     let (from, to) = (values.slice(), out.slice_mut());
-    enter(py, from.len() as f64 * cost, |exec| bf16::convert_to(exec, from, rounding, &dither, to))?;
-    out.into_array(py, values.shape())
+    let told = enter(py, from.len() as f64 * cost, |exec| convert(exec, from, rounding, &dither, to))?;
+    Ok((out.into_array(py, values.shape())?, told))
 }
 
-/// Convert an array to bfloat16, look whether it is finite, and measure it: one read of memory for all three.
+/// Convert an array to bfloat16 as `convert_to_bf16` does, and give the norm of its values, in one read of memory.
+///
+/// The norm is also the finite check: it is finite if and only if every value is, since the squares of finite float32
+/// numbers cannot overflow the float64 that they are summed in. Values above the largest bfloat16 may become infinities
+/// by `nearest_even` and `stochastic`; the norm is that of the float32 values, before.
 ///
 /// Parameters
 /// ----------
 /// values : array of float32, any shape
 ///     Borrowed, not copied.
-/// rounding : {'truncate', 'nearest_even'}
-///     As in `convert_to_bf16`.
+/// rounding : {'truncate', 'nearest_even', 'stochastic'}
+///     As for `convert_to_bf16`.
+/// seed, step : int
+///     For `stochastic`, as for `convert_to_bf16`.
 /// out : array of uint16, optional
 ///     Where the bits go: as many elements as `values`, none of its memory.
 ///
 /// Returns
 /// -------
 /// bits : array of uint16
-///     Those of `convert_to_bf16`, in the shape of `values`, or `out`.
+///     What `convert_to_bf16` returns, in the shape of `values`, or `out`.
 /// norm : float
-///     That of `gradient_norm`, of the values before they are rounded. It is finite if and only if every value is: squares of
-///     finite float32 cannot overflow float64.
+///     What `gradient_norm` returns: the same bits at every number of threads, NaN or inf where a value is not finite.
 ///
 /// Raises
 /// ------
@@ -162,32 +181,30 @@ fn convert_to_bf16<'py>(
 /// DimensionMismatchError
 ///     For an `out` of another length.
 /// ArgumentError, ArgumentTypeError
-///     For another `rounding`, 'stochastic' included.
+///     For another `rounding`, `seed` or `step`.
 ///
 /// Examples
 /// --------
 /// >>> import numpy as np
 /// >>> from tritter_accel import mixed_precision
-/// >>> bits, norm = mixed_precision.convert_to_bf16_with_norm(np.array([3.0, -4.0], dtype=np.float32))
-/// >>> bits, norm
-/// (array([16448, 49280], dtype=uint16), 5.0)
+/// >>> values = np.array([3.0, -4.0], dtype=np.float32)
+/// >>> bits, norm = mixed_precision.convert_to_bf16_with_norm(values, rounding="nearest_even")
+/// >>> bits, norm, bool(np.isfinite(norm))
+/// (array([16448, 49280], dtype=uint16), 5.0, True)
 #[pyfunction]
 #[pyo3(
-    signature = (values, *, rounding=bf16::Rounding::Truncate, out=None),
-    text_signature = "(values, *, rounding='truncate', out=None)"
+    signature = (values, *, rounding=bf16::Rounding::Truncate, seed=0, step=0, out=None),
+    text_signature = "(values, *, rounding='truncate', seed=0, step=0, out=None)"
 )]
 fn convert_to_bf16_with_norm<'py>(
     py: Python<'py>,
     values: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = rounding_argument)] rounding: bf16::Rounding,
+    #[pyo3(from_py_with = seed_argument)] seed: u64,
+    #[pyo3(from_py_with = step_argument)] step: u32,
     out: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<(Bound<'py, PyAny>, f64)> {
-    let values = read::<f32>("values", values)?;
-    let mut out = Output::<u16>::new(out, values.slice().len(), &inputs(&values))?;
-    let (from, to) = (values.slice(), out.slice_mut());
-    let cost = from.len() as f64 * NS_PER_VALUE;
-    let norm = enter(py, cost, |exec| bf16::convert_with_norm(exec, from, rounding, to))?;
-    Ok((out.into_array(py, values.shape())?, norm))
+    converted(py, values, rounding, seed, step, out, bf16::convert_to_with_norm)
 }
 
 /// Convert an array from bfloat16 to float32. Exact.

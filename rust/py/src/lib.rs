@@ -65,5 +65,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     wire::register(module)?;
     module.add_function(wrap_pyfunction!(clip::gradient_norm, module)?)?;
     module.add_function(wrap_pyfunction!(clip::clip_gradients, module)?)?;
+    module.add_function(wrap_pyfunction!(clip::clip_gradients_, module)?)?;
     Ok(())
 }

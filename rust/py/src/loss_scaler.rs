@@ -9,7 +9,7 @@ use tritter_core::base::error::Error;
 use tritter_core::numeric::loss_scaler as core;
 
 use crate::arguments::{bool_argument, f32_argument, u64_argument, wrong_type};
-use crate::arrays::{read, read_write};
+use crate::arrays::{Changed, read};
 use crate::errors::raise;
 use crate::run::enter;
 
@@ -144,37 +144,54 @@ impl LossScaler {
         Ok(self.inner().scale_loss(f32_argument("loss", loss)?))
     }
 
-    /// Divide gradients by the scale, in place.
+    /// Divide gradients by the scale, in place or into `out`.
     ///
-    /// Ctrl-C takes effect after the pass, so that gradients are never half divided.
+    /// In place, Ctrl-C takes effect after the pass, so that gradients are never half divided.
     ///
     /// Parameters
     /// ----------
     /// gradients : array of float32, any shape
-    ///     Changed in place.
+    ///     Changed in place, unless `out` is given.
+    /// out : array of float32, optional
+    ///     Where the quotients go instead: as many elements as `gradients`, none of its memory.
+    ///
+    /// Returns
+    /// -------
+    /// None or array of float32
+    ///     `out`, if it was given.
     ///
     /// Raises
     /// ------
     /// ArrayError
-    ///     For another type or layout, and for an array that cannot be written.
-    fn unscale_gradients(&self, py: Python<'_>, gradients: &Bound<'_, PyAny>) -> PyResult<()> {
-        let mut gradients = read_write::<f32>("gradients", gradients)?;
+    ///     For another type or layout, for an array that cannot be written, and for an `out` that overlaps `gradients`.
+    /// DimensionMismatchError
+    ///     For an `out` of another length.
+    #[pyo3(signature = (gradients, *, out=None))]
+    fn unscale_gradients<'py>(
+        &self,
+        py: Python<'py>,
+        gradients: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut gradients = Changed::new("gradients", gradients, out)?;
         let scale = self.state().scale;
-        let gradients = gradients.slice_mut();
-        enter(py, gradients.len() as f64 * NS_PER_VALUE, |exec| {
-            core::unscale_gradients(exec, gradients, scale)
-        })
+        let cost = gradients.len() as f64 * NS_PER_VALUE;
+        let target = gradients.target();
+        enter(py, cost, |exec| core::unscale_gradients(exec, target, scale))?;
+        Ok(gradients.into_out())
     }
 
-    /// Divide gradients by the scale, in place, and tell whether they overflowed, in one pass over memory.
+    /// Divide gradients by the scale, in place or into `out`, and tell whether they overflowed, in one pass over memory.
     ///
-    /// The gradients are divided in either case: skip the step if the answer is True, and tell `update`. Ctrl-C takes
-    /// effect after the pass.
+    /// The gradients are divided in either case: skip the step if the answer is True, and tell `update`. In place, Ctrl-C
+    /// takes effect after the pass.
     ///
     /// Parameters
     /// ----------
     /// gradients : array of float32, any shape
-    ///     Changed in place.
+    ///     Changed in place, unless `out` is given.
+    /// out : array of float32, optional
+    ///     Where the quotients go instead: as many elements as `gradients`, none of its memory.
     ///
     /// Returns
     /// -------
@@ -184,7 +201,9 @@ impl LossScaler {
     /// Raises
     /// ------
     /// ArrayError
-    ///     For another type or layout, and for an array that cannot be written.
+    ///     For another type or layout, for an array that cannot be written, and for an `out` that overlaps `gradients`.
+    /// DimensionMismatchError
+    ///     For an `out` of another length.
     ///
     /// Examples
     /// --------
@@ -194,13 +213,18 @@ impl LossScaler {
     /// >>> gradients = np.array([1024.0, np.inf], dtype=np.float32)
     /// >>> scaler.unscale_and_check(gradients), gradients
     /// (True, array([ 1., inf], dtype=float32))
-    fn unscale_and_check(&self, py: Python<'_>, gradients: &Bound<'_, PyAny>) -> PyResult<bool> {
-        let mut gradients = read_write::<f32>("gradients", gradients)?;
+    #[pyo3(signature = (gradients, *, out=None))]
+    fn unscale_and_check<'py>(
+        &self,
+        py: Python<'py>,
+        gradients: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<bool> {
+        let mut gradients = Changed::new("gradients", gradients, out)?;
         let scale = self.state().scale;
-        let gradients = gradients.slice_mut();
-        enter(py, gradients.len() as f64 * NS_PER_VALUE, |exec| {
-            core::unscale_and_check(exec, gradients, scale)
-        })
+        let cost = gradients.len() as f64 * NS_PER_VALUE;
+        let target = gradients.target();
+        enter(py, cost, |exec| core::unscale_and_check(exec, target, scale))
     }
 
     /// Take note of a step.

@@ -38,7 +38,7 @@ impl<'a> Exec<'a> {
         self.level
     }
 
-    /// How many threads [`Self::for_each_chunk_mut`] and [`Self::map_parts`] use.
+    /// How many threads the loops below use.
     pub fn threads(&self) -> usize {
         self.pool.map_or(1, ThreadPool::current_num_threads)
     }
@@ -67,6 +67,16 @@ impl<'a> Exec<'a> {
         chunk_len: usize,
         body: impl Fn(usize, &mut [T]) -> Result<()> + Send + Sync,
     ) -> Result<()> {
+        self.map_chunks_mut(values, chunk_len, body).map(drop)
+    }
+
+    /// The results of `body(index, chunk)` for consecutive chunks of `chunk_len` values, the last one shorter, in order.
+    pub fn map_chunks_mut<T: Send, R: Send>(
+        &self,
+        values: &mut [T],
+        chunk_len: usize,
+        body: impl Fn(usize, &mut [T]) -> Result<R> + Send + Sync,
+    ) -> Result<Vec<R>> {
         let chunk_len = chunk_len.max(1);
         let checked = |(index, chunk): (usize, &mut [T])| {
             self.check()?;
@@ -74,9 +84,9 @@ impl<'a> Exec<'a> {
         };
         match self.pool {
             Some(pool) if pool.current_num_threads() > 1 && values.len() > chunk_len => {
-                pool.install(|| values.par_chunks_mut(chunk_len).enumerate().try_for_each(checked))
+                pool.install(|| values.par_chunks_mut(chunk_len).enumerate().map(checked).collect())
             }
-            _ => values.chunks_mut(chunk_len).enumerate().try_for_each(checked),
+            _ => values.chunks_mut(chunk_len).enumerate().map(checked).collect(),
         }
     }
 
@@ -133,6 +143,8 @@ pub(crate) mod tests {
             })
             .unwrap();
             assert_eq!(out, want);
+            let starts = exec.map_chunks_mut(&mut out, 7, |chunk, values| Ok((chunk, values[0]))).unwrap();
+            assert_eq!(starts, (0..15).map(|chunk| (chunk, want[chunk * 7])).collect::<Vec<_>>());
         }
     }
 

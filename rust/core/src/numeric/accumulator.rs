@@ -3,8 +3,8 @@
 //! Sums and masses are kept apart: a shard adds the sum of its samples' gradients and how many they are, and the division
 //! comes once, at the end. A mean of the shards' means is not the mean when shards differ in size.
 
-use super::elementwise::{check_len, combine, combine_and_find, update};
-use super::reduce::first_non_finite;
+use super::elementwise::{Target, apply, check_len, combine, combine_and_find};
+use super::finite::has_nan_or_inf;
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
@@ -15,7 +15,7 @@ pub struct GradientAccumulator {
     sum: Vec<f32>,
     mass: f64,
     count: u64,
-    /// An element that is not finite never becomes finite again by adding.
+    /// Whether all of `sum` is. An addition never makes an infinity or a NaN finite again, so the last pass knows.
     finite: bool,
 }
 
@@ -29,7 +29,7 @@ impl GradientAccumulator {
     pub fn restore(&mut self, exec: &Exec<'_>, sum: &[f32], mass: f64, count: u64) -> Result<()> {
         check_len(self.sum.len(), sum.len())?;
         check_mass(mass)?;
-        self.finite = first_non_finite(exec, sum)?.is_none();
+        self.finite = !has_nan_or_inf(exec, sum)?;
         self.sum.copy_from_slice(sum);
         (self.mass, self.count) = (mass, count);
         Ok(())
@@ -45,17 +45,18 @@ impl GradientAccumulator {
         self.mass
     }
 
+    /// Whether every value of the sum is finite.
+    pub fn finite(&self) -> bool {
+        self.finite
+    }
+
     /// How many gradients were added since the last reset.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Whether every element of the sum is finite. Found while adding.
-    pub fn finite(&self) -> bool {
-        self.finite
-    }
-
-    /// Adds `gradients`, the sum over `mass` samples, element by element in float32.
+    /// Adds `gradients`, the sum over `mass` samples, element by element in float32, and notes in the same read whether
+    /// the sum stays [finite](Self::finite).
     ///
     /// A refused call changes nothing, and a call that has begun runs to its end, so that a sum is never half added.
     pub fn accumulate(&mut self, exec: &Exec<'_>, gradients: &[f32], mass: f64) -> Result<()> {
@@ -66,9 +67,9 @@ impl GradientAccumulator {
             let message = format!("got {mass}, which with the {} before is too large for a float", self.mass);
             return Err(Error::argument("mass", message));
         }
-        let exec = exec.to_the_end();
         let add = |sum: f32, gradient: f32| sum + gradient;
-        self.finite = !combine_and_find(&exec, &mut self.sum, gradients, add, |sum| !sum.is_finite())?;
+        self.finite =
+            !combine_and_find(&exec.to_the_end(), &mut self.sum, gradients, add, |sum| !sum.is_finite())?;
         self.mass = total;
         self.count += 1;
         Ok(())
@@ -80,10 +81,8 @@ impl GradientAccumulator {
         let inverse = if self.mass > 0.0 { (1.0 / self.mass) as f32 } else { 1.0 };
         check_len(self.sum.len(), out.len())?;
         combine(exec, out, &self.sum, |_, sum| sum * inverse)?;
-        update(&exec.to_the_end(), &mut self.sum, |_| 0.0)?;
-        self.mass = 0.0;
-        self.count = 0;
-        self.finite = true;
+        apply(&exec.to_the_end(), Target::InPlace(&mut self.sum), |_| 0.0, |_| false)?;
+        (self.mass, self.count, self.finite) = (0.0, 0, true);
         Ok(())
     }
 }
@@ -115,31 +114,6 @@ mod tests {
 
     fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|value| value.to_bits()).collect()
-    }
-
-    #[test]
-    fn a_sum_that_is_not_finite_is_found_wherever_it_is() {
-        everywhere(|exec| {
-            for len in lengths().filter(|&len| len > 0) {
-                for place in [0, len / 2, len - 1] {
-                    for poison in [f32::NAN, f32::INFINITY, f32::MAX] {
-                        let mut values = vec![1.0; len];
-                        values[place] = poison;
-                        let mut accumulator = GradientAccumulator::new(len).unwrap();
-                        accumulator.accumulate(exec, &values, 1.0).unwrap();
-                        // The largest value is finite, and twice as much is not.
-                        assert_eq!(accumulator.finite(), poison == f32::MAX);
-                        accumulator.accumulate(exec, &values, 1.0).unwrap();
-                        assert!(!accumulator.finite());
-                        let mut copy = GradientAccumulator::new(len).unwrap();
-                        copy.restore(exec, accumulator.sum(), 2.0, 2).unwrap();
-                        assert!(!copy.finite());
-                        accumulator.mean_and_reset(exec, &mut vec![0.0; len]).unwrap();
-                        assert!(accumulator.finite());
-                    }
-                }
-            }
-        });
     }
 
     #[test]
@@ -197,9 +171,9 @@ mod tests {
             let refused = accumulator.accumulate(&exec, &[1.0; 3], mass);
             assert!(matches!(refused, Err(Error::Argument { argument, .. }) if argument == "mass"));
         }
-        let wrong_state = accumulator.restore(&Exec::serial(SimdLevel::detected()), &[0.0; 2], 1.0, 1);
+        let wrong_state = accumulator.restore(&exec, &[0.0; 2], 1.0, 1);
         assert_eq!(wrong_state, Err(Error::DimensionMismatch { expected: 3, actual: 2 }));
-        assert!(accumulator.restore(&Exec::serial(SimdLevel::detected()), &[0.0; 3], f64::NAN, 1).is_err());
+        assert!(accumulator.restore(&exec, &[0.0; 3], f64::NAN, 1).is_err());
         let wrong_out = accumulator.mean_and_reset(&exec, &mut [0.0; 2]);
         assert_eq!(wrong_out, Err(Error::DimensionMismatch { expected: 3, actual: 2 }));
         assert_eq!(accumulator, before);
@@ -211,10 +185,49 @@ mod tests {
         let mut first = GradientAccumulator::new(3).unwrap();
         first.accumulate(&exec, &[1.0, 2.0, 3.0], 2.5).unwrap();
         let mut second = GradientAccumulator::new(3).unwrap();
-        second
-            .restore(&Exec::serial(SimdLevel::detected()), first.sum(), first.mass(), first.count())
-            .unwrap();
+        second.restore(&exec, first.sum(), first.mass(), first.count()).unwrap();
         assert_eq!(second, first);
+        first.accumulate(&exec, &[f32::NAN, 2.0, 3.0], 2.5).unwrap();
+        assert_ne!(second, first);
+        second.restore(&exec, first.sum(), first.mass(), first.count()).unwrap();
+        assert!(!second.finite());
+        second.restore(&exec, &[0.0; 3], 0.0, 0).unwrap();
+        assert!(second.finite());
+    }
+
+    #[test]
+    fn it_knows_whether_its_sum_is_finite() {
+        everywhere(|exec| {
+            for len in lengths().filter(|&len| len > 0) {
+                let mut accumulator = GradientAccumulator::new(len).unwrap();
+                let clean = input(len, 1);
+                for place in [0, len / 2, len - 1] {
+                    for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                        accumulator.accumulate(exec, &clean, 1.0).unwrap();
+                        assert!(accumulator.finite());
+                        let mut poisoned = clean.clone();
+                        poisoned[place] = poison;
+                        accumulator.accumulate(exec, &poisoned, 1.0).unwrap();
+                        assert!(!accumulator.finite());
+                        // Neither other gradients nor the opposite make it finite again.
+                        poisoned[place] = -poison;
+                        for gradients in [&clean, &poisoned, &clean] {
+                            accumulator.accumulate(exec, gradients, 1.0).unwrap();
+                            assert!(!accumulator.finite());
+                        }
+                        accumulator.mean_and_reset(exec, &mut poisoned).unwrap();
+                        assert!(!poisoned[place].is_finite());
+                        assert!(accumulator.finite());
+                    }
+                }
+            }
+            // Finite gradients whose sum is none.
+            let mut accumulator = GradientAccumulator::new(2).unwrap();
+            for finite in [true, false] {
+                accumulator.accumulate(exec, &[f32::MAX, 1.0], 1.0).unwrap();
+                assert_eq!(accumulator.finite(), finite);
+            }
+        });
     }
 
     #[test]

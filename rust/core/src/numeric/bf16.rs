@@ -6,21 +6,18 @@
 //! | nearest even | round to nearest, ties to even; every NaN becomes the quiet NaN of its sign | at most half a step |
 //! | stochastic | the lower 16 bits of a seeded word are added, then the upper 16 are taken | zero on average |
 //!
-//! Integers only: the bits do not depend on the floating-point mode, and the CPU's own conversion (`vcvtneps2bf16`) is not
-//! taken, since it flushes subnormals to zero.
+//! Integers and a test for NaN only: the bits do not depend on the floating-point mode, and the CPU's own conversion
+//! (`vcvtneps2bf16`) is not taken, since it flushes subnormals to zero.
 
 use super::elementwise::{PART, check_len, combine};
 use super::reduce;
 use crate::base::chacha::Stream;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::exec::Exec;
-use crate::base::memory::try_vec;
 use crate::base::simd::Kernel;
 
-const INFINITY: u32 = 0x7f80_0000;
-const MAGNITUDE: u32 = 0x7fff_ffff;
-const QUIET_NAN: u32 = 0x7fc0;
-const SIGN: u32 = 0x8000;
+const QUIET_NAN: u32 = 0x7fc0_0000;
+const SIGN: u32 = 0x8000_0000;
 
 /// How the lower half of a float32 is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +68,9 @@ pub fn to_f32(bits: u16) -> f32 {
 fn rounded(value: f32, addend: u32) -> u16 {
     let bits = value.to_bits();
     // A NaN may wrap around here, and is not taken.
-    let sum = bits.wrapping_add(addend) >> 16;
-    let nan = QUIET_NAN | ((bits >> 16) & SIGN);
-    (if bits & MAGNITUDE > INFINITY { nan } else { sum }) as u16
+    let sum = bits.wrapping_add(addend);
+    let nan = QUIET_NAN | (bits & SIGN);
+    ((if value.is_nan() { nan } else { sum }) >> 16) as u16
 }
 
 /// Converts to bfloat16. The stochastic rounding of element i adds the lower half of word i of `dither`; the others do
@@ -92,58 +89,21 @@ pub fn convert_to(
     }
 }
 
-/// [`convert_to`] without dither, and the Euclidean norm of the values, in one read of memory. The norm is that of
-/// [`reduce::norm`]; it is finite if and only if all values are.
-pub fn convert_with_norm(
+/// [`convert_to`], and the norm of `values` in the same read: the one of [`reduce::norm`], finite if and only if all
+/// values are.
+pub fn convert_to_with_norm(
     exec: &Exec<'_>,
     values: &[f32],
     rounding: Rounding,
+    dither: &Stream,
     out: &mut [u16],
 ) -> Result<f64> {
-    check_len(values.len(), out.len())?;
-    if rounding == Rounding::Stochastic {
-        let message = "got 'stochastic', wanted 'truncate' or 'nearest_even'; for it, call convert_to_bf16 and gradient_norm";
-        return Err(Error::argument("rounding", message));
-    }
-    let mut sums: Vec<[f64; 1]> = try_vec(values.len().div_ceil(reduce::BLOCK))?;
-    let parts = values.chunks(PART).zip(out.chunks_mut(PART)).zip(sums.chunks_mut(PART / reduce::BLOCK));
-    let mut parts: Vec<_> = parts.collect();
-    exec.for_each_chunk_mut(&mut parts, 1, |_, parts| {
-        for ((values, out), sums) in parts {
-            exec.level().run(WithNorm { values, rounding, out, sums });
-        }
-        Ok(())
-    })?;
-    let [squares] = reduce::pairwise(&mut sums);
-    Ok(squares.sqrt())
-}
-
-struct WithNorm<'a> {
-    values: &'a [f32],
-    rounding: Rounding,
-    out: &'a mut [u16],
-    sums: &'a mut [[f64; 1]],
-}
-
-impl Kernel for WithNorm<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        let blocks = self.values.chunks(reduce::BLOCK).zip(self.out.chunks_mut(reduce::BLOCK));
-        for ((values, out), sum) in blocks.zip(self.sums) {
-            // Both loops over a block that the first one brought to the first-level cache.
-            *sum = [reduce::block_sum(values, |value| f64::from(value) * f64::from(value))];
-            if self.rounding == Rounding::Truncate {
-                for (out, &value) in out.iter_mut().zip(values) {
-                    *out = truncate(value);
-                }
-            } else {
-                for (out, &value) in out.iter_mut().zip(values) {
-                    *out = nearest_even(value);
-                }
-            }
-        }
+    match rounding {
+        Rounding::Truncate => reduce::norm_and_map(exec, values, out, truncate),
+        Rounding::NearestEven => reduce::norm_and_map(exec, values, out, nearest_even),
+        Rounding::Stochastic => reduce::norm_and_fill(exec, values, out, |start, values, out| {
+            dithered(exec, values, dither, start, out);
+        }),
     }
 }
 
@@ -158,15 +118,21 @@ const WORDS: usize = 1024;
 fn stochastic(exec: &Exec<'_>, values: &[f32], dither: &Stream, out: &mut [u16]) -> Result<()> {
     check_len(values.len(), out.len())?;
     exec.for_each_chunk_mut(out, PART, |part, out| {
-        let mut words = [0; WORDS];
-        for (piece, out) in out.chunks_mut(WORDS).enumerate() {
-            let start = part * PART + piece * WORDS;
-            let words = &mut words[..out.len()];
-            dither.words(exec.level(), start as u64, words);
-            exec.level().run(Dithered { values: &values[start..][..out.len()], words, out });
-        }
+        let start = part * PART;
+        dithered(exec, &values[start..][..out.len()], dither, start, out);
         Ok(())
     })
+}
+
+/// Stochastic rounding of values the first of which has index `start`.
+fn dithered(exec: &Exec<'_>, values: &[f32], dither: &Stream, mut start: usize, out: &mut [u16]) {
+    let mut words = [0; WORDS];
+    for (values, out) in values.chunks(WORDS).zip(out.chunks_mut(WORDS)) {
+        let words = &mut words[..out.len()];
+        dither.words(exec.level(), start as u64, words);
+        exec.level().run(Dithered { values, words, out });
+        start += out.len();
+    }
 }
 
 struct Dithered<'a> {
@@ -188,13 +154,14 @@ impl Kernel for Dithered<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rounding, convert_from, convert_to, convert_with_norm, nearest_even, to_f32, truncate};
+    use super::{Rounding, convert_from, convert_to, convert_to_with_norm, nearest_even, to_f32, truncate};
     use crate::base::chacha::{Key, Stream};
+    use crate::base::error::Error;
     use crate::base::exec::Exec;
     use crate::base::exec::tests::everywhere;
     use crate::base::simd::SimdLevel;
     use crate::numeric::elementwise::tests::lengths;
-    use crate::numeric::reduce;
+    use crate::numeric::reduce::{norm, tests::lengths as summed_lengths};
 
     /// `golden: bf16_truncate_in_out_back`.
     const GOLDEN_TRUNCATIONS: [(u32, u16, u32); 19] = [
@@ -305,6 +272,62 @@ mod tests {
     }
 
     #[test]
+    fn bits_and_norm_in_one_read_are_those_of_two_calls_everywhere() {
+        everywhere(|exec| {
+            for len in lengths().chain(summed_lengths()) {
+                // Of all sizes whose squares float64 can tell apart, special ones first; all finite.
+                let mut values = patterns(len);
+                values.iter_mut().filter(|value| !value.is_finite()).for_each(|value| *value = 1.5);
+                let wanted = norm(exec, &values).unwrap();
+                assert!(wanted.is_finite());
+                for rounding in Rounding::ALL {
+                    let (mut halves, mut fused) = (vec![1; len], vec![2; len]);
+                    convert_to(exec, &values, rounding, &stream(), &mut halves).unwrap();
+                    let norm = convert_to_with_norm(exec, &values, rounding, &stream(), &mut fused).unwrap();
+                    assert_eq!(norm.to_bits(), wanted.to_bits(), "{len} {rounding:?}");
+                    assert_eq!(fused, halves, "{len} {rounding:?}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_value_that_is_not_finite_shows_in_the_norm_and_is_converted_all_the_same() {
+        everywhere(|exec| {
+            for len in lengths().filter(|&len| len > 0) {
+                for place in [0, len / 2, len - 1] {
+                    for poison in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                        let mut values = vec![f32::MAX; len];
+                        values[place] = poison;
+                        for rounding in [Rounding::Truncate, Rounding::NearestEven] {
+                            let (mut halves, mut fused) = (vec![1; len], vec![2; len]);
+                            convert_to(exec, &values, rounding, &stream(), &mut halves).unwrap();
+                            let norm =
+                                convert_to_with_norm(exec, &values, rounding, &stream(), &mut fused).unwrap();
+                            assert!(!norm.is_finite(), "{len} {place} {poison}");
+                            assert_eq!(norm.is_nan(), poison.is_nan());
+                            assert_eq!(fused, halves);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn another_length_changes_nothing() {
+        let exec = Exec::serial(SimdLevel::Scalar);
+        for rounding in Rounding::ALL {
+            let mut halves = [7; 3];
+            let mismatch = Error::DimensionMismatch { expected: 4, actual: 3 };
+            let refused = convert_to_with_norm(&exec, &[1.0; 4], rounding, &stream(), &mut halves);
+            assert_eq!(refused, Err(mismatch.clone()));
+            assert_eq!(convert_to(&exec, &[1.0; 4], rounding, &stream(), &mut halves), Err(mismatch));
+            assert_eq!(halves, [7; 3]);
+        }
+    }
+
+    #[test]
     fn stochastic_rounding_adds_the_words_of_the_stream_everywhere() {
         everywhere(|exec| {
             for len in lengths() {
@@ -355,33 +378,5 @@ mod tests {
     #[test]
     fn names_are_all_different() {
         assert_eq!(Rounding::ALL.map(Rounding::name), ["truncate", "nearest_even", "stochastic"]);
-    }
-
-    #[test]
-    fn with_the_norm_bits_and_norm_are_those_of_their_own_calls() {
-        everywhere(|exec| {
-            for len in lengths() {
-                let mut values: Vec<f32> = (0..len).map(|i| (i as f32 * 0.37).sin() * 1e3).collect();
-                for poison in [None, Some(f32::NAN), Some(f32::INFINITY), Some(f32::MAX), Some(1e-45)] {
-                    for place in [0, len / 2, len.saturating_sub(1)] {
-                        if let (Some(poison), true) = (poison, len > 0) {
-                            values[place] = poison;
-                        }
-                        for rounding in [Rounding::Truncate, Rounding::NearestEven] {
-                            let (mut want, mut found) = (vec![1; len], vec![2; len]);
-                            let dither = Stream::new(Key::from_seed(0), 0);
-                            convert_to(exec, &values, rounding, &dither, &mut want).unwrap();
-                            let norm = convert_with_norm(exec, &values, rounding, &mut found).unwrap();
-                            assert_eq!(found, want);
-                            assert_eq!(norm.to_bits(), reduce::norm(exec, &values).unwrap().to_bits());
-                            assert_eq!(norm.is_finite(), values.iter().all(|value| value.is_finite()));
-                        }
-                    }
-                }
-            }
-        });
-        let exec = Exec::serial(SimdLevel::detected());
-        assert!(convert_with_norm(&exec, &[1.0], Rounding::Stochastic, &mut [0]).is_err());
-        assert!(convert_with_norm(&exec, &[1.0], Rounding::Truncate, &mut [0; 2]).is_err());
     }
 }

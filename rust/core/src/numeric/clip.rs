@@ -1,11 +1,9 @@
 //! Clipping by norm: a gradient longer than a limit keeps its direction and gets the limit's length.
 
-use crate::base::error::{Error, Result};
+use super::elementwise::{Target, apply, check_len};
+use super::reduce;
+use crate::base::error::Result;
 use crate::base::exec::Exec;
-use crate::base::simd::Kernel;
-use crate::numeric::reduce;
-
-const CHUNK: usize = 1 << 16;
 
 /// Writes `values` to `out`, scaled to norm `max_norm` if their norm is above it.
 ///
@@ -19,54 +17,71 @@ pub fn clip_to_norm(
     max_norm: f32,
     out: &mut [f32],
 ) -> Result<()> {
-    if values.len() != out.len() {
-        return Err(Error::DimensionMismatch { expected: values.len(), actual: out.len() });
+    check_len(values.len(), out.len())?;
+    let norm = finite_norm(exec, argument, values)?;
+    scale_down(exec, Target::Out { values, out }, norm, max_norm)
+}
+
+/// [`clip_to_norm`] in place: one read, and a second pass only if the norm is above `max_norm`. Returns the norm before.
+///
+/// It can be interrupted before that pass, which runs to its end: gradients of which a part was scaled have another
+/// direction.
+pub fn clip_to_norm_in_place(
+    exec: &Exec<'_>,
+    argument: &str,
+    values: &mut [f32],
+    max_norm: f32,
+) -> Result<f64> {
+    let norm = finite_norm(exec, argument, values)?;
+    if norm > f64::from(max_norm) {
+        scale_down(&exec.to_the_end(), Target::InPlace(values), norm, max_norm)?;
     }
+    Ok(norm)
+}
+
+fn finite_norm(exec: &Exec<'_>, argument: &str, values: &[f32]) -> Result<f64> {
     let norm = reduce::norm(exec, values)?;
     // The squares of finite float32 values cannot overflow float64.
     if !norm.is_finite() {
         reduce::require_finite(exec, argument, values)?;
     }
+    Ok(norm)
+}
+
+fn scale_down(exec: &Exec<'_>, values: Target<'_>, norm: f64, max_norm: f32) -> Result<()> {
     let limit = f64::from(max_norm);
-    exec.for_each_chunk_mut(out, CHUNK, |index, out| {
-        let values = &values[index * CHUNK..][..out.len()];
-        if norm > limit {
-            exec.level().run(Scaled { values, factor: limit / norm, out });
-        } else {
-            out.copy_from_slice(values);
-        }
-        Ok(())
-    })
-}
-
-struct Scaled<'a> {
-    values: &'a [f32],
-    factor: f64,
-    out: &'a mut [f32],
-}
-
-impl Kernel for Scaled<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        for (out, &value) in self.out.iter_mut().zip(self.values) {
-            *out = (f64::from(value) * self.factor) as f32;
-        }
+    if norm > limit {
+        let factor = limit / norm;
+        apply(exec, values, |value| (f64::from(value) * factor) as f32, |_| false)?;
+    } else {
+        apply(exec, values, |value| value, |_| false)?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::clip_to_norm;
+    use super::{clip_to_norm, clip_to_norm_in_place};
     use crate::base::error::Error;
     use crate::base::exec::Exec;
+    use crate::base::exec::tests::everywhere;
     use crate::base::simd::SimdLevel;
+    use crate::numeric::elementwise::tests::lengths;
     use crate::numeric::reduce::norm;
+    use std::sync::atomic::AtomicBool;
 
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    /// Clipped into new memory; in place it must be the same.
     fn clipped(level: SimdLevel, values: &[f32], max_norm: f32) -> Vec<f32> {
-        let mut out = vec![9.0; values.len()];
-        clip_to_norm(&Exec::serial(level), "values", values, max_norm, &mut out).unwrap();
+        let exec = Exec::serial(level);
+        let (mut out, mut changed) = (vec![9.0; values.len()], values.to_vec());
+        clip_to_norm(&exec, "values", values, max_norm, &mut out).unwrap();
+        let before = clip_to_norm_in_place(&exec, "values", &mut changed, max_norm).unwrap();
+        assert_eq!(before.to_bits(), norm(&exec, values).unwrap().to_bits());
+        assert_eq!(bits(&out), bits(&changed));
         out
     }
 
@@ -111,5 +126,41 @@ mod tests {
         );
         assert_eq!(out, [7.0; 4]);
         assert!(clip_to_norm(&exec, "gradients", &[1.0], 1.0, &mut out).is_err());
+        let mut changed = values;
+        assert_eq!(
+            clip_to_norm_in_place(&exec, "gradients", &mut changed, 1.0),
+            Err(Error::NonFinite { argument: "gradients".into(), index: 1, value: f32::INFINITY })
+        );
+        assert_eq!(bits(&changed), bits(&values));
+    }
+
+    #[test]
+    fn every_length_is_clipped_as_its_definition_says_everywhere() {
+        everywhere(|exec| {
+            for len in lengths() {
+                let values: Vec<f32> = (0..len).map(|i| (i as f32 - 20.0) * 0.37).collect();
+                let norm = norm(exec, &values).unwrap();
+                for limit in [0.0, 1.5, f32::MAX] {
+                    let factor = f64::from(limit) / norm;
+                    let scaled = |&value: &f32| {
+                        if norm > f64::from(limit) { (f64::from(value) * factor) as f32 } else { value }
+                    };
+                    let want: Vec<f32> = values.iter().map(scaled).collect();
+                    let (mut out, mut changed) = (vec![9.0; len], values.clone());
+                    clip_to_norm(exec, "values", &values, limit, &mut out).unwrap();
+                    clip_to_norm_in_place(exec, "values", &mut changed, limit).unwrap();
+                    assert_eq!((bits(&out), bits(&changed)), (bits(&want), bits(&want)), "{len} {limit}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn an_interruption_leaves_the_gradient_whole() {
+        let cancelled = AtomicBool::new(true);
+        let exec = Exec::new(SimdLevel::Scalar, None, &cancelled);
+        let mut values = [3.0, 4.0];
+        assert_eq!(clip_to_norm_in_place(&exec, "values", &mut values, 1.0), Err(Error::Interrupted));
+        assert_eq!(values, [3.0, 4.0]);
     }
 }

@@ -1,6 +1,6 @@
 //! Values that would poison what they touch: found, or held back.
 
-use super::elementwise::update;
+use super::elementwise::{Target, apply};
 use super::reduce::first_non_finite;
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
@@ -10,10 +10,10 @@ pub fn has_nan_or_inf(exec: &Exec<'_>, values: &[f32]) -> Result<bool> {
     Ok(first_non_finite(exec, values)?.is_some())
 }
 
-/// Holds every value in `min..=max`, in place; a NaN becomes 0, also where 0 is outside.
+/// Holds every value in `min..=max`; a NaN becomes 0, also where 0 is outside.
 ///
 /// Running it again changes nothing, so an interrupted call can be repeated.
-pub fn safe_clip(exec: &Exec<'_>, values: &mut [f32], min: f32, max: f32) -> Result<()> {
+pub fn safe_clip(exec: &Exec<'_>, values: Target<'_>, min: f32, max: f32) -> Result<()> {
     if min.is_nan() {
         return Err(Error::argument("min", "got NaN, wanted a number"));
     }
@@ -23,7 +23,7 @@ pub fn safe_clip(exec: &Exec<'_>, values: &mut [f32], min: f32, max: f32) -> Res
     if min > max {
         return Err(Error::argument("min", format!("got {min}, wanted at most max, which is {max}")));
     }
-    update(exec, values, |value| held(value, min, max))
+    apply(exec, values, |value| held(value, min, max), |_| false).map(drop)
 }
 
 /// Comparisons and selections only, one instruction each: `f32::clamp` would add the check of its limits.
@@ -36,7 +36,7 @@ fn held(value: f32, min: f32, max: f32) -> f32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{has_nan_or_inf, safe_clip};
+    use super::{Target, has_nan_or_inf, safe_clip};
     use crate::base::error::Error;
     use crate::base::exec::Exec;
     use crate::base::exec::tests::everywhere;
@@ -65,9 +65,9 @@ mod tests {
         let golden = [0.0, 1.0, -1.0, -1.0, 0.5, 1.0];
         everywhere(|exec| {
             let mut values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -3.0, 0.5, 3.0];
-            safe_clip(exec, &mut values, -1.0, 1.0).unwrap();
+            safe_clip(exec, Target::InPlace(&mut values), -1.0, 1.0).unwrap();
             assert_eq!(values, golden);
-            safe_clip(exec, &mut values, -1.0, 1.0).unwrap();
+            safe_clip(exec, Target::InPlace(&mut values), -1.0, 1.0).unwrap();
             assert_eq!(values, golden);
         });
     }
@@ -80,10 +80,13 @@ mod tests {
                 let values: Vec<f32> = (0..len).map(|i| special[i % special.len()] + i as f32).collect();
                 for (min, max) in [(-1.0, 1.0), (2.0, 2.0), (3.0, f32::INFINITY), (f32::NEG_INFINITY, 0.5)] {
                     let mut clipped = values.clone();
-                    safe_clip(exec, &mut clipped, min, max).unwrap();
-                    for (&value, &got) in values.iter().zip(&clipped) {
+                    safe_clip(exec, Target::InPlace(&mut clipped), min, max).unwrap();
+                    let mut out = vec![9.0; len];
+                    safe_clip(exec, Target::Out { values: &values, out: &mut out }, min, max).unwrap();
+                    for ((&value, &got), out) in values.iter().zip(&clipped).zip(out) {
                         let want = if value.is_nan() { 0.0 } else { value.clamp(min, max) };
                         assert_eq!(got.to_bits(), want.to_bits(), "{value} in {min}..={max}");
+                        assert_eq!(out.to_bits(), want.to_bits(), "{value} in {min}..={max}");
                     }
                 }
             }
@@ -95,7 +98,7 @@ mod tests {
         let exec = Exec::serial(SimdLevel::Scalar);
         for (min, max, named) in [(1.0, -1.0, "min"), (f32::NAN, 1.0, "min"), (-1.0, f32::NAN, "max")] {
             let mut values = [9.0];
-            let refused = safe_clip(&exec, &mut values, min, max);
+            let refused = safe_clip(&exec, Target::InPlace(&mut values), min, max);
             assert!(matches!(refused, Err(Error::Argument { argument, .. }) if argument == named));
             assert_eq!(values, [9.0]);
         }

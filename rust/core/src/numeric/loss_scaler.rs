@@ -5,7 +5,7 @@
 //! the backoff factor; a run of `growth_interval` steps without one multiplies it by the growth factor. All in float32,
 //! and always within the limits: without them the scale can reach 0 or infinity and never return.
 
-use super::elementwise::{update, update_and_find};
+use super::elementwise::{Target, apply};
 use super::finite::has_nan_or_inf;
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
@@ -130,17 +130,27 @@ impl LossScaler {
     }
 }
 
-/// `gradients[i] /= scale`, in place.
+/// `gradient / scale` for every gradient.
 ///
 /// A division, not a product with the inverse: each element is rounded once, and the pass waits for memory either way.
-/// It cannot be interrupted, since gradients that are half divided are good for nothing.
-pub fn unscale_gradients(exec: &Exec<'_>, gradients: &mut [f32], scale: f32) -> Result<()> {
-    update(&exec.to_the_end(), gradients, |gradient| gradient / scale)
+/// In place it cannot be interrupted, since gradients that are half divided are good for nothing.
+pub fn unscale_gradients(exec: &Exec<'_>, gradients: Target<'_>, scale: f32) -> Result<()> {
+    unscale(exec, gradients, scale, |_| false).map(drop)
 }
 
 /// [`unscale_gradients`], and whether any quotient is a NaN or an infinity, in the same read.
-pub fn unscale_and_check(exec: &Exec<'_>, gradients: &mut [f32], scale: f32) -> Result<bool> {
-    update_and_find(&exec.to_the_end(), gradients, |gradient| gradient / scale, |value| !value.is_finite())
+pub fn unscale_and_check(exec: &Exec<'_>, gradients: Target<'_>, scale: f32) -> Result<bool> {
+    unscale(exec, gradients, scale, |quotient| !quotient.is_finite())
+}
+
+fn unscale(
+    exec: &Exec<'_>,
+    gradients: Target<'_>,
+    scale: f32,
+    found: impl Fn(f32) -> bool + Copy + Send + Sync,
+) -> Result<bool> {
+    let exec = if matches!(gradients, Target::InPlace(_)) { exec.to_the_end() } else { *exec };
+    apply(&exec, gradients, |gradient| gradient / scale, found)
 }
 
 /// Whether the gradients overflowed: any NaN or infinity.
@@ -150,10 +160,13 @@ pub fn check_overflow(exec: &Exec<'_>, gradients: &[f32]) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LossScaler, State, check_overflow, unscale_and_check, unscale_gradients};
+    use super::{LossScaler, State, Target, check_overflow, unscale_and_check, unscale_gradients};
     use crate::base::error::Error;
+    use crate::base::exec::Exec;
     use crate::base::exec::tests::everywhere;
+    use crate::base::simd::SimdLevel;
     use crate::numeric::elementwise::tests::lengths;
+    use std::sync::atomic::AtomicBool;
 
     fn walk(state: State, updates: &str) -> Vec<f32> {
         let mut scaler = LossScaler::new(state).unwrap();
@@ -242,7 +255,7 @@ mod tests {
                 let gradients: Vec<f32> = (0..len).map(|i| (i as f32 - 20.0) * 0.37).collect();
                 for scale in [65536.0, 3.0, 1.1] {
                     let mut unscaled = gradients.clone();
-                    unscale_gradients(exec, &mut unscaled, scale).unwrap();
+                    unscale_gradients(exec, Target::InPlace(&mut unscaled), scale).unwrap();
                     let exact = gradients.iter().map(|&gradient| gradient / scale);
                     assert!(unscaled.iter().zip(exact).all(|(got, want)| got.to_bits() == want.to_bits()));
                 }
@@ -265,16 +278,45 @@ mod tests {
                         gradients[place] = value;
                     }
                     let mut wanted = gradients.clone();
-                    unscale_gradients(exec, &mut wanted, 3.0).unwrap();
-                    let overflow = unscale_and_check(exec, &mut gradients, 3.0).unwrap();
+                    let (given, mut out) = (gradients.clone(), vec![9.0; len]);
+                    unscale_gradients(exec, Target::InPlace(&mut wanted), 3.0).unwrap();
+                    let overflow = unscale_and_check(exec, Target::InPlace(&mut gradients), 3.0).unwrap();
                     assert_eq!(overflow, poison.is_some(), "{len}");
                     let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
                     assert_eq!(bits(&gradients), bits(&wanted));
+                    for check in [false, true] {
+                        out.fill(9.0);
+                        let target = Target::Out { values: &given, out: &mut out };
+                        if check {
+                            assert_eq!(unscale_and_check(exec, target, 3.0).unwrap(), poison.is_some());
+                        } else {
+                            unscale_gradients(exec, target, 3.0).unwrap();
+                        }
+                        assert_eq!(bits(&out), bits(&wanted));
+                    }
                 }
             }
             // A scale below 1 can overflow a finite gradient.
-            assert!(unscale_and_check(exec, &mut [1.0, f32::MAX], 0.5).unwrap());
-            assert!(!unscale_and_check(exec, &mut [1.0, f32::MAX], 1.0).unwrap());
+            let overflows =
+                |scale| unscale_and_check(exec, Target::InPlace(&mut [1.0, f32::MAX]), scale).unwrap();
+            assert!(overflows(0.5));
+            assert!(!overflows(1.0));
         });
+    }
+
+    #[test]
+    fn what_is_half_done_is_never_left_in_place() {
+        let cancelled = AtomicBool::new(true);
+        let exec = Exec::new(SimdLevel::Scalar, None, &cancelled);
+        let mut gradients = [2.0, 4.0];
+        unscale_gradients(&exec, Target::InPlace(&mut gradients), 2.0).unwrap();
+        assert_eq!(gradients, [1.0, 2.0]);
+        let mut out = [9.0; 2];
+        let target = Target::Out { values: &gradients, out: &mut out };
+        assert_eq!(unscale_gradients(&exec, target, 2.0), Err(Error::Interrupted));
+        let mismatch = Target::Out { values: &gradients, out: &mut [9.0; 3] };
+        let exec = Exec::serial(SimdLevel::Scalar);
+        let refused = unscale_and_check(&exec, mismatch, 2.0);
+        assert_eq!(refused, Err(Error::DimensionMismatch { expected: 2, actual: 3 }));
     }
 }

@@ -8,3 +8,5 @@ pub(crate) mod elementwise;
 pub mod finite;
 pub mod loss_scaler;
 pub mod reduce;
+
+pub use elementwise::Target;
