@@ -271,44 +271,68 @@ def pair(peer: Callable[[], object], ours: Callable[[], object], times: int) -> 
 def passes() -> Iterator[Row]:
     """Passes over a long gradient that do several things in one read, beside NumPy, torch and our own single calls."""
     import numpy as np
-    import torch
 
     import tritter_accel as ta
 
     gradient = np.random.default_rng(0).standard_normal(25_000_000).astype(np.float32)
+    ta.set_num_threads(1)
     # Close to 1, so that the same array can be divided over and over.
     scaler = ta.mixed_precision.LossScaler(1 + 2.0**-23)
     scale = np.float32(scaler.scale)
 
-    def by_numpy() -> bool:
+    def divided_by_numpy() -> bool:
         np.divide(gradient, scale, out=gradient)
         return bool(np.isfinite(gradient).all())
 
-    def by_two_calls() -> None:
+    def divided_by_two_calls() -> None:
         scaler.check_overflow(gradient)
         scaler.unscale_gradients(gradient)
 
-    ta.set_num_threads(1)
-    ours = best(lambda: scaler.unscale_and_check(gradient), 9)
+    divided = partial(scaler.unscale_and_check, gradient)
     work = "unscale and check, 25e6 floats, 1 thread"
-    yield Row(work, "NumPy, divide and isfinite", best(by_numpy, 9), ours)
-    yield Row(work, "ours, in two calls", best(by_two_calls, 9), ours)
+    yield Row(work, "NumPy, divide and isfinite", *pair(divided_by_numpy, divided, 9))
+    yield Row(work, "ours, in two calls", *pair(divided_by_two_calls, divided, 9))
 
-    torch.set_num_threads(1)
-    values = np.random.default_rng(0).standard_normal(25_000_000, dtype=np.float32)
-    bits, tensor = np.empty(values.shape, np.uint16), torch.from_numpy(values)
-    half = torch.empty(values.shape, dtype=torch.bfloat16)
-    nearest = partial(ta.mixed_precision.convert_to_bf16, values, rounding="nearest_even", out=bits)
-    work = "bfloat16 to the nearest, 25e6 floats, 1 thread"
-    yield Row(work, "torch, copy_", *pair(lambda: half.copy_(tensor), nearest, 9))
+    accumulator, total = ta.GradientAccumulator(gradient.size), np.zeros_like(gradient)
+
+    def added_by_numpy() -> bool:
+        np.add(total, gradient, out=total)
+        return bool(np.isfinite(total).all())
+
+    added = partial(accumulator.accumulate, gradient)
+    work = "accumulate and check, 25e6 floats, 1 thread"
+    yield Row(work, "NumPy, add and isfinite", *pair(added_by_numpy, added, 9))
+
+    bits = np.zeros(gradient.size, np.uint16)
+    nearest = partial(ta.mixed_precision.convert_to_bf16, gradient, rounding="nearest_even", out=bits)
+    fused = partial(ta.mixed_precision.convert_to_bf16_with_norm, gradient, rounding="nearest_even", out=bits)
 
     def three_calls() -> object:
+        return ta.mixed_precision.has_nan_or_inf(gradient), ta.gradient_norm(gradient), nearest()
+
+    all_three = "bfloat16, finite check and norm in one read, 25e6 floats, 1 thread"
+    yield Row(all_three, "ours, in three calls", *pair(three_calls, fused, 25))
+
+    try:
+        import torch
+    except ModuleNotFoundError:
+        print("rows beside torch are left out: it is not installed (pip install torch)", flush=True)
+        return
+    torch.set_num_threads(1)
+    tensor, half = torch.from_numpy(gradient), torch.zeros(gradient.size, dtype=torch.bfloat16)
+
+    def by_torch() -> object:
         half.copy_(tensor)
         return torch.isfinite(tensor).all(), torch.linalg.vector_norm(tensor, dtype=torch.float64)
 
-    fused = partial(ta.mixed_precision.convert_to_bf16_with_norm, values, rounding="nearest_even", out=bits)
-    work = "bfloat16, finite check and norm in one read, 25e6 floats, 1 thread"
-    yield Row(work, "torch, three calls", *pair(three_calls, fused, 5))
+    def by_torch_in_float32() -> object:
+        half.copy_(tensor)
+        return torch.linalg.vector_norm(tensor)
+
+    work = "bfloat16 to the nearest, 25e6 floats, 1 thread"
+    yield Row(work, "torch, copy_", *pair(lambda: half.copy_(tensor), nearest, 25))
+    yield Row(all_three, "torch, three calls", *pair(by_torch, fused, 5))
+    yield Row(all_three, "torch, copy_ and float32 norm", *pair(by_torch_in_float32, fused, 25))
 
 
 def imports() -> Iterator[Row]:
