@@ -1,6 +1,6 @@
 //! Clipping by norm: a gradient longer than a limit keeps its direction and gets the limit's length.
 
-use super::elementwise::{Target, apply, check_len};
+use super::elementwise::{PART, Target, apply, check_len};
 use super::reduce;
 use crate::base::error::Result;
 use crate::base::exec::Exec;
@@ -33,9 +33,7 @@ pub fn clip_to_norm_in_place(
     max_norm: f32,
 ) -> Result<f64> {
     let norm = finite_norm(exec, argument, values)?;
-    if norm > f64::from(max_norm) {
-        scale_down(&exec.to_the_end(), Target::InPlace(values), norm, max_norm)?;
-    }
+    scale_down(&exec.to_the_end(), Target::InPlace(values), norm, max_norm)?;
     Ok(norm)
 }
 
@@ -52,9 +50,12 @@ fn scale_down(exec: &Exec<'_>, values: Target<'_>, norm: f64, max_norm: f32) -> 
     let limit = f64::from(max_norm);
     if norm > limit {
         let factor = limit / norm;
-        apply(exec, values, |value| (f64::from(value) * factor) as f32, |_| false)?;
-    } else {
-        apply(exec, values, |value| value, |_| false)?;
+        apply(exec, values, move |value| (f64::from(value) * factor) as f32, |_| false)?;
+    } else if let Target::Out { values, out } = values {
+        exec.for_each_chunk_mut(out, PART, |part, out| {
+            out.copy_from_slice(&values[part * PART..][..out.len()]);
+            Ok(())
+        })?;
     }
     Ok(())
 }

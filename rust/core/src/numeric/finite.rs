@@ -23,7 +23,7 @@ pub fn safe_clip(exec: &Exec<'_>, values: Target<'_>, min: f32, max: f32) -> Res
     if min > max {
         return Err(Error::argument("min", format!("got {min}, wanted at most max, which is {max}")));
     }
-    apply(exec, values, |value| held(value, min, max), |_| false).map(drop)
+    apply(exec, values, move |value| held(value, min, max), |_| false).map(drop)
 }
 
 /// Comparisons and selections only, one instruction each: `f32::clamp` would add the check of its limits.

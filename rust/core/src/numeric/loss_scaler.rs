@@ -150,7 +150,7 @@ fn unscale(
     found: impl Fn(f32) -> bool + Copy + Send + Sync,
 ) -> Result<bool> {
     let exec = if matches!(gradients, Target::InPlace(_)) { exec.to_the_end() } else { *exec };
-    apply(&exec, gradients, |gradient| gradient / scale, found)
+    apply(&exec, gradients, move |gradient| gradient / scale, found)
 }
 
 /// Whether the gradients overflowed: any NaN or infinity.
