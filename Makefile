@@ -7,7 +7,8 @@ SOURCES := $(shell find rust python -name '*.rs' -o -name '*.py' -o -name '*.pyi
 export CARGO_TERM_COLOR ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help dev train test test-all test-rust test-torch lint bench wheel exhaustive clean
+FUZZ_SECONDS ?= 60
+.PHONY: help dev train test test-all test-rust test-torch lint fuzz bench wheel exhaustive clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -51,13 +52,18 @@ lint: $(VENV)/.installed ## rustfmt, clippy, ruff, mypy, stubtest
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest tritter_accel --ignore-disjoint-bases
 
+fuzz: ## mutated messages against the parser, for FUZZ_SECONDS (needs cargo-fuzz)
+	mkdir -p fuzz/corpus/message
+	cp tests/data/wire/*.bin tests/data/hostile/*.bin fuzz/corpus/message/
+	cargo fuzz run --sanitizer none message fuzz/corpus/message -- -max_total_time=$(FUZZ_SECONDS) -max_len=65536
+
 bench: $(VENV)/.installed ## ratios against peers, in docs/benchmarks.md
-	$(BIN)/pip install --quiet "scikit-learn>=1.5" "threadpoolctl>=3"
+	$(BIN)/pip install --quiet "scikit-learn>=1.5" "threadpoolctl>=3" torch jax fht-cpu
 	$(BIN)/python -m benchmarks
 
 wheel: $(BIN)/maturin ## an abi3 wheel in dist/
 	$(BIN)/maturin build --release --out dist
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) target dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) target fuzz/target fuzz/corpus dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find python -name '*.so' -delete

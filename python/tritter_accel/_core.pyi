@@ -48,6 +48,7 @@ __all__ = [
     "clip_gradients",
     "convert_from_bf16",
     "convert_to_bf16",
+    "convert_to_bf16_with_norm",
     "cross_entropy",
     "f32_to_bf16",
     "get_num_threads",
@@ -261,6 +262,12 @@ def convert_to_bf16(
     step: SupportsIndex = 0,
     out: NDArray[np.uint16] | None = None,
 ) -> NDArray[np.uint16]: ...
+def convert_to_bf16_with_norm(
+    values: NDArray[np.float32],
+    *,
+    rounding: Literal["truncate", "nearest_even"] = "truncate",
+    out: NDArray[np.uint16] | None = None,
+) -> tuple[NDArray[np.uint16], float]: ...
 def convert_from_bf16(
     bits: NDArray[Any], *, out: NDArray[np.float32] | None = None
 ) -> NDArray[np.float32]: ...
@@ -320,6 +327,8 @@ class GradientAccumulator:
     def count(self) -> int: ...
     @property
     def mass(self) -> float: ...
+    @property
+    def finite(self) -> bool: ...
     def accumulate(self, gradients: NDArray[np.float32], mass: SupportsFloat = 1.0) -> None: ...
     def get_and_reset(self, *, out: NDArray[np.float32] | None = None) -> NDArray[np.float32]: ...
     def __setstate__(self, state: tuple[NDArray[np.float32], float, int]) -> None: ...

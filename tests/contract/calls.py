@@ -75,6 +75,11 @@ def accumulated(gradients: Any) -> Any:
     return accumulator.get_and_reset()
 
 
+def flat_bits_and_norm(array: Any) -> Any:
+    bits, norm = mp.convert_to_bf16_with_norm(array)
+    return bits.ravel(), norm
+
+
 def compressed(data: Any) -> ta.CompressedGradient:
     return ta.CompressedGradient(data, 50, 3, 0.5)
 
@@ -190,6 +195,7 @@ ARRAY_ARGUMENTS = [
         lambda a: mp.convert_to_bf16(a, rounding="stochastic", seed=7, step=2),
         elementwise=True,
     ),
+    ArrayArgument("convert_to_bf16_with_norm", "values", flat_bits_and_norm),
     ArrayArgument("convert_from_bf16", "bits", mp.convert_from_bf16, "uint16", elementwise=True),
     ArrayArgument("has_nan_or_inf", "values", mp.has_nan_or_inf),
     ArrayArgument("safe_clip", "values", clipped_in_place, in_place=True),
@@ -252,6 +258,7 @@ OUT_ARGUMENTS = [
         lambda a, out: mp.convert_to_bf16(a, rounding="stochastic", out=out),
         "uint16",
     ),
+    OutArgument("convert_with_norm", lambda a, out: mp.convert_to_bf16_with_norm(a, out=out)[0], "uint16"),
     OutArgument(
         "convert_from_bf16", lambda a, out: mp.convert_from_bf16(a, out=out), "float32", SIZE, "uint16"
     ),
@@ -329,6 +336,14 @@ SCALAR_ARGUMENTS = [
         ("truncate", "nearest_even", "stochastic"),
         ("", "nearest", "TRUNCATE", "\ud800"),
         wrong_types=(None, 1, b"truncate", ["truncate"]),
+    ),
+    ScalarArgument(
+        "convert_to_bf16_with_norm",
+        "rounding",
+        lambda x: mp.convert_to_bf16_with_norm(INPUT, rounding=x),
+        ("truncate", "nearest_even"),
+        ("stochastic", "", "nearest"),
+        wrong_types=(None, 1, b"truncate"),
     ),
     ScalarArgument(
         "convert_to_bf16",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+import tritter_accel as ta
 from tests.reference import compression
 from tests.reference.floats import assert_same_bits
 from tests.thread_count import thread_count
@@ -278,3 +280,17 @@ def test_unscaling_divides_by_the_scale_in_place(values: Float32Array) -> None:
     scaler.unscale_gradients(values)
     assert_same_bits(values, expected)
     assert scaler.scale_loss(0.375) == 384.0
+
+
+@pytest.mark.parametrize("rounding", ["truncate", "nearest_even"])
+@pytest.mark.parametrize("size", [0, 1, 63, 4096, 5000, 300_001])
+def test_conversion_with_norm_is_both_calls_in_one(rounding: Any, size: int) -> None:
+    values = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    bits, norm = mixed_precision.convert_to_bf16_with_norm(values, rounding=rounding)
+    np.testing.assert_array_equal(bits, mixed_precision.convert_to_bf16(values, rounding=rounding))
+    assert norm == ta.gradient_norm(values)
+    assert abs(norm - np.linalg.norm(values.astype(np.float64))) <= 1e-12 * norm
+    if size:
+        for poison in (np.nan, np.inf):
+            values[size // 2] = poison
+            assert not np.isfinite(mixed_precision.convert_to_bf16_with_norm(values)[1])

@@ -160,3 +160,22 @@ def test_repr_shows_size_and_count_in_one_line() -> None:
     assert "\n" not in text
     assert "size=4" in text
     assert "count=1" in text
+
+
+def test_finite_tells_of_the_sum_and_not_of_one_gradient() -> None:
+    accumulator = ta.GradientAccumulator(3)
+    assert accumulator.finite
+    largest = np.array([1, 2, np.finfo(np.float32).max], np.float32)
+    accumulator.accumulate(largest)
+    assert accumulator.finite
+    accumulator.accumulate(largest)
+    assert not accumulator.finite
+    accumulator.accumulate(-largest)
+    assert not accumulator.finite  # an infinity does not come back
+    assert not pickle.loads(pickle.dumps(accumulator)).finite
+    assert np.isinf(accumulator.get_and_reset()[2])
+    assert accumulator.finite
+    for poison in (np.nan, np.inf, -np.inf):
+        accumulator.accumulate(np.array([0, poison, 0], np.float32))
+        assert not accumulator.finite
+        accumulator.get_and_reset()

@@ -72,6 +72,13 @@ impl GradientAccumulator {
         Ok(lock(py, &self.inner)?.mass())
     }
 
+    /// Whether every element of the sum is finite: found while adding, without another read. A sum that overflowed stays
+    /// so until it is reset.
+    #[getter]
+    fn finite(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(lock(py, &self.inner)?.finite())
+    }
+
     /// Add a gradient, element by element in float32.
     ///
     /// Ctrl-C takes effect after the pass, so that a gradient is never half added.
@@ -150,7 +157,9 @@ impl GradientAccumulator {
         let sum = read::<f32>("sum", &sum)?;
         let mass = f64_argument("mass", &mass)?;
         let count = u64_argument("count", &count)?;
-        lock(py, &self.inner)?.restore(sum.slice(), mass, count).map_err(raise)
+        let mut inner = lock(py, &self.inner)?;
+        let (inner, sum) = (&mut *inner, sum.slice());
+        enter(py, sum.len() as f64 * NS_PER_VALUE, |exec| inner.restore(exec, sum, mass, count))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -136,6 +136,60 @@ fn convert_to_bf16<'py>(
     out.into_array(py, values.shape())
 }
 
+/// Convert an array to bfloat16, look whether it is finite, and measure it: one read of memory for all three.
+///
+/// Parameters
+/// ----------
+/// values : array of float32, any shape
+///     Borrowed, not copied.
+/// rounding : {'truncate', 'nearest_even'}
+///     As in `convert_to_bf16`.
+/// out : array of uint16, optional
+///     Where the bits go: as many elements as `values`, none of its memory.
+///
+/// Returns
+/// -------
+/// bits : array of uint16
+///     Those of `convert_to_bf16`, in the shape of `values`, or `out`.
+/// norm : float
+///     That of `gradient_norm`, of the values before they are rounded. It is finite if and only if every value is: squares of
+///     finite float32 cannot overflow float64.
+///
+/// Raises
+/// ------
+/// ArrayError
+///     For another type or layout of `values` or `out`, and when they overlap.
+/// DimensionMismatchError
+///     For an `out` of another length.
+/// ArgumentError, ArgumentTypeError
+///     For another `rounding`, 'stochastic' included.
+///
+/// Examples
+/// --------
+/// >>> import numpy as np
+/// >>> from tritter_accel import mixed_precision
+/// >>> bits, norm = mixed_precision.convert_to_bf16_with_norm(np.array([3.0, -4.0], dtype=np.float32))
+/// >>> bits, norm
+/// (array([16448, 49280], dtype=uint16), 5.0)
+#[pyfunction]
+#[pyo3(
+    signature = (values, *, rounding=bf16::Rounding::Truncate, out=None),
+    text_signature = "(values, *, rounding='truncate', out=None)"
+)]
+fn convert_to_bf16_with_norm<'py>(
+    py: Python<'py>,
+    values: &Bound<'py, PyAny>,
+    #[pyo3(from_py_with = rounding_argument)] rounding: bf16::Rounding,
+    out: Option<&Bound<'py, PyAny>>,
+) -> PyResult<(Bound<'py, PyAny>, f64)> {
+    let values = read::<f32>("values", values)?;
+    let mut out = Output::<u16>::new(out, values.slice().len(), &inputs(&values))?;
+    let (from, to) = (values.slice(), out.slice_mut());
+    let cost = from.len() as f64 * NS_PER_VALUE;
+    let norm = enter(py, cost, |exec| bf16::convert_with_norm(exec, from, rounding, to))?;
+    Ok((out.into_array(py, values.shape())?, norm))
+}
+
 /// Convert an array from bfloat16 to float32. Exact.
 ///
 /// Parameters
@@ -193,6 +247,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(f32_to_bf16, module)?)?;
     module.add_function(wrap_pyfunction!(bf16_to_f32, module)?)?;
     module.add_function(wrap_pyfunction!(convert_to_bf16, module)?)?;
+    module.add_function(wrap_pyfunction!(convert_to_bf16_with_norm, module)?)?;
     module.add_function(wrap_pyfunction!(convert_from_bf16, module)?)?;
     Ok(())
 }

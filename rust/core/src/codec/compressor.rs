@@ -258,7 +258,7 @@ impl Message<'_> {
     /// Writes the trits that were sent to `out` and returns their scale, for ternary values of one scale.
     pub fn trits(&self, exec: &Exec<'_>, out: &mut [i8]) -> Result<f32> {
         let scale = self.scales.first_chunk::<4>().map_or(1.0, |bytes| f32::from_le_bytes(*bytes));
-        self.header.quantizer.trits(exec, self.values, out)?;
+        ternary::unpack(exec, self.values, out)?;
         Ok(scale)
     }
 }
@@ -276,7 +276,7 @@ impl Header {
         check_scale(scale, 0)?;
         self.write(message, |_, scales, bytes| {
             scales.copy_from_slice(&scale.to_le_bytes()[..scales.len()]);
-            self.quantizer.pack_trits(exec, trits, bytes)
+            ternary::pack(exec, trits, bytes)
         })
     }
 }

@@ -10,7 +10,6 @@ use crate::base::memory::try_vec;
 use crate::base::simd::{Kernel, SimdLevel};
 use crate::codec::config::{Quantize, QuantizerScale};
 use crate::codec::pack::Packing;
-use crate::codec::ternary;
 use crate::numeric::reduce;
 
 /// Up to this mean magnitude, the reference's ternary scale is 1.
@@ -24,7 +23,7 @@ const LEVELS4: [f32; 8] =
 
 /// Values digits are made of at a time: whole blocks of the sums, whole chunks of every packing, and few enough for a
 /// second-level cache.
-const PIECE: usize = 5 * reduce::BLOCK;
+pub(crate) const PIECE: usize = 5 * reduce::BLOCK;
 /// Values that are worth a thread.
 const PART: usize = 4 * PIECE;
 /// Scale blocks are multiples of this, the lanes of the sums.
@@ -67,37 +66,6 @@ impl Quantizer {
     #[must_use]
     pub fn on_the_wire(self) -> Self {
         if self.is_quantised() { self } else { Self { quantize: self.quantize, ..Self::default() } }
-    }
-
-    /// Packs trits as they are; [`Error::Argument`] for what is none.
-    pub(crate) fn pack_trits(self, exec: &Exec<'_>, trits: &[i8], bytes: &mut [u8]) -> Result<()> {
-        ternary::check(trits)?;
-        let packing = Packing::Trits;
-        exec.for_each_chunk_mut(bytes, PIECE / packing.planes(), |piece, bytes| {
-            let trits = &trits[piece * PIECE..];
-            let mut digits = [0; PIECE];
-            let digits = &mut digits[..PIECE.min(trits.len())];
-            for (digit, &trit) in digits.iter_mut().zip(trits) {
-                *digit = (trit + 1) as u8;
-            }
-            packing.pack(exec.level(), digits, bytes);
-            Ok(())
-        })
-    }
-
-    /// Writes the trits of one scale block as they are.
-    pub(crate) fn trits(self, exec: &Exec<'_>, bytes: &[u8], out: &mut [i8]) -> Result<()> {
-        let packing = Packing::Trits;
-        exec.for_each_chunk_mut(out, PIECE, |piece, out| {
-            let bytes = &bytes[piece * PIECE / packing.planes()..][..packing.bytes(out.len())];
-            let mut digits = [0; PIECE];
-            let digits = &mut digits[..out.len()];
-            packing.unpack(exec.level(), bytes, digits);
-            for (trit, &digit) in out.iter_mut().zip(&*digits) {
-                *trit = digit as i8 - 1;
-            }
-            Ok(())
-        })
     }
 
     fn packing(self) -> Option<Packing> {

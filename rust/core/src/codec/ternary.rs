@@ -4,7 +4,8 @@ use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
 use crate::codec::config::{Quantize, QuantizerScale};
-use crate::codec::quantizer;
+use crate::codec::pack::Packing;
+use crate::codec::quantizer::{self, PIECE};
 
 /// Writes the trits of `values` to `trits` and returns their scale. A value that is not finite is refused under the name
 /// `argument`.
@@ -25,8 +26,35 @@ pub fn quantise(
     })
 }
 
+/// Packs trits for a message; one outside -1 to 1 is refused.
+pub(crate) fn pack(exec: &Exec<'_>, trits: &[i8], bytes: &mut [u8]) -> Result<()> {
+    check(trits)?;
+    exec.for_each_chunk_mut(bytes, PIECE / Packing::Trits.planes(), |piece, bytes| {
+        let trits = &trits[piece * PIECE..];
+        let mut digits = try_vec(PIECE.min(trits.len()))?;
+        for (digit, &trit) in digits.iter_mut().zip(trits) {
+            *digit = (trit + 1) as u8;
+        }
+        Packing::Trits.pack(exec.level(), &digits, bytes);
+        Ok(())
+    })
+}
+
+/// The trits of a message, as many as `out` holds.
+pub(crate) fn unpack(exec: &Exec<'_>, bytes: &[u8], out: &mut [i8]) -> Result<()> {
+    exec.for_each_chunk_mut(out, PIECE, |piece, out| {
+        let start = piece * PIECE / Packing::Trits.planes();
+        let mut digits = try_vec(out.len())?;
+        Packing::Trits.unpack(exec.level(), &bytes[start..][..Packing::Trits.bytes(out.len())], &mut digits);
+        for (trit, &digit) in out.iter_mut().zip(&digits) {
+            *trit = digit as i8 - 1;
+        }
+        Ok(())
+    })
+}
+
 /// [`Error::Argument`] for a trit outside -1 to 1.
-pub(crate) fn check(trits: &[i8]) -> Result<()> {
+fn check(trits: &[i8]) -> Result<()> {
     match trits.iter().position(|trit| !(-1..=1).contains(trit)) {
         Some(index) => {
             let message = format!("got {} at index {index}, wanted trits: -1, 0 or 1", trits[index]);

@@ -3,7 +3,8 @@
 //! Sums and masses are kept apart: a shard adds the sum of its samples' gradients and how many they are, and the division
 //! comes once, at the end. A mean of the shards' means is not the mean when shards differ in size.
 
-use super::elementwise::{check_len, combine, update};
+use super::elementwise::{check_len, combine, combine_and_find, update};
+use super::reduce::first_non_finite;
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
@@ -14,18 +15,21 @@ pub struct GradientAccumulator {
     sum: Vec<f32>,
     mass: f64,
     count: u64,
+    /// An element that is not finite never becomes finite again by adding.
+    finite: bool,
 }
 
 impl GradientAccumulator {
     /// An empty accumulator of gradients of `size` values.
     pub fn new(size: usize) -> Result<Self> {
-        Ok(Self { sum: try_vec(size)?, mass: 0.0, count: 0 })
+        Ok(Self { sum: try_vec(size)?, mass: 0.0, count: 0, finite: true })
     }
 
     /// Goes on in the middle of a batch, from what [`Self::sum`], [`Self::mass`] and [`Self::count`] told.
-    pub fn restore(&mut self, sum: &[f32], mass: f64, count: u64) -> Result<()> {
+    pub fn restore(&mut self, exec: &Exec<'_>, sum: &[f32], mass: f64, count: u64) -> Result<()> {
         check_len(self.sum.len(), sum.len())?;
         check_mass(mass)?;
+        self.finite = first_non_finite(exec, sum)?.is_none();
         self.sum.copy_from_slice(sum);
         (self.mass, self.count) = (mass, count);
         Ok(())
@@ -46,6 +50,11 @@ impl GradientAccumulator {
         self.count
     }
 
+    /// Whether every element of the sum is finite. Found while adding.
+    pub fn finite(&self) -> bool {
+        self.finite
+    }
+
     /// Adds `gradients`, the sum over `mass` samples, element by element in float32.
     ///
     /// A refused call changes nothing, and a call that has begun runs to its end, so that a sum is never half added.
@@ -57,7 +66,9 @@ impl GradientAccumulator {
             let message = format!("got {mass}, which with the {} before is too large for a float", self.mass);
             return Err(Error::argument("mass", message));
         }
-        combine(&exec.to_the_end(), &mut self.sum, gradients, |sum, gradient| sum + gradient)?;
+        let exec = exec.to_the_end();
+        let add = |sum: f32, gradient: f32| sum + gradient;
+        self.finite = !combine_and_find(&exec, &mut self.sum, gradients, add, |sum| !sum.is_finite())?;
         self.mass = total;
         self.count += 1;
         Ok(())
@@ -72,6 +83,7 @@ impl GradientAccumulator {
         update(&exec.to_the_end(), &mut self.sum, |_| 0.0)?;
         self.mass = 0.0;
         self.count = 0;
+        self.finite = true;
         Ok(())
     }
 }
@@ -89,9 +101,10 @@ mod tests {
     use super::GradientAccumulator;
     use crate::base::error::Error;
     use crate::base::exec::Exec;
+    use crate::base::exec::tests::everywhere;
     use crate::base::simd::SimdLevel;
     use crate::base::splitmix::SplitMix64;
-    use crate::numeric::elementwise::tests::{everywhere, lengths};
+    use crate::numeric::elementwise::tests::lengths;
     use std::sync::atomic::AtomicBool;
 
     /// `input(n, s)` of the golden file.
@@ -102,6 +115,31 @@ mod tests {
 
     fn bits(values: &[f32]) -> Vec<u32> {
         values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    #[test]
+    fn a_sum_that_is_not_finite_is_found_wherever_it_is() {
+        everywhere(|exec| {
+            for len in lengths().filter(|&len| len > 0) {
+                for place in [0, len / 2, len - 1] {
+                    for poison in [f32::NAN, f32::INFINITY, f32::MAX] {
+                        let mut values = vec![1.0; len];
+                        values[place] = poison;
+                        let mut accumulator = GradientAccumulator::new(len).unwrap();
+                        accumulator.accumulate(exec, &values, 1.0).unwrap();
+                        // The largest value is finite, and twice as much is not.
+                        assert_eq!(accumulator.finite(), poison == f32::MAX);
+                        accumulator.accumulate(exec, &values, 1.0).unwrap();
+                        assert!(!accumulator.finite());
+                        let mut copy = GradientAccumulator::new(len).unwrap();
+                        copy.restore(exec, accumulator.sum(), 2.0, 2).unwrap();
+                        assert!(!copy.finite());
+                        accumulator.mean_and_reset(exec, &mut vec![0.0; len]).unwrap();
+                        assert!(accumulator.finite());
+                    }
+                }
+            }
+        });
     }
 
     #[test]
@@ -159,9 +197,9 @@ mod tests {
             let refused = accumulator.accumulate(&exec, &[1.0; 3], mass);
             assert!(matches!(refused, Err(Error::Argument { argument, .. }) if argument == "mass"));
         }
-        let wrong_state = accumulator.restore(&[0.0; 2], 1.0, 1);
+        let wrong_state = accumulator.restore(&Exec::serial(SimdLevel::detected()), &[0.0; 2], 1.0, 1);
         assert_eq!(wrong_state, Err(Error::DimensionMismatch { expected: 3, actual: 2 }));
-        assert!(accumulator.restore(&[0.0; 3], f64::NAN, 1).is_err());
+        assert!(accumulator.restore(&Exec::serial(SimdLevel::detected()), &[0.0; 3], f64::NAN, 1).is_err());
         let wrong_out = accumulator.mean_and_reset(&exec, &mut [0.0; 2]);
         assert_eq!(wrong_out, Err(Error::DimensionMismatch { expected: 3, actual: 2 }));
         assert_eq!(accumulator, before);
@@ -173,7 +211,9 @@ mod tests {
         let mut first = GradientAccumulator::new(3).unwrap();
         first.accumulate(&exec, &[1.0, 2.0, 3.0], 2.5).unwrap();
         let mut second = GradientAccumulator::new(3).unwrap();
-        second.restore(first.sum(), first.mass(), first.count()).unwrap();
+        second
+            .restore(&Exec::serial(SimdLevel::detected()), first.sum(), first.mass(), first.count())
+            .unwrap();
         assert_eq!(second, first);
     }
 

@@ -10,9 +10,11 @@
 //! taken, since it flushes subnormals to zero.
 
 use super::elementwise::{PART, check_len, combine};
+use super::reduce;
 use crate::base::chacha::Stream;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
+use crate::base::memory::try_vec;
 use crate::base::simd::Kernel;
 
 const INFINITY: u32 = 0x7f80_0000;
@@ -90,6 +92,61 @@ pub fn convert_to(
     }
 }
 
+/// [`convert_to`] without dither, and the Euclidean norm of the values, in one read of memory. The norm is that of
+/// [`reduce::norm`]; it is finite if and only if all values are.
+pub fn convert_with_norm(
+    exec: &Exec<'_>,
+    values: &[f32],
+    rounding: Rounding,
+    out: &mut [u16],
+) -> Result<f64> {
+    check_len(values.len(), out.len())?;
+    if rounding == Rounding::Stochastic {
+        let message = "got 'stochastic', wanted 'truncate' or 'nearest_even'; for it, call convert_to_bf16 and gradient_norm";
+        return Err(Error::argument("rounding", message));
+    }
+    let mut sums: Vec<[f64; 1]> = try_vec(values.len().div_ceil(reduce::BLOCK))?;
+    let parts = values.chunks(PART).zip(out.chunks_mut(PART)).zip(sums.chunks_mut(PART / reduce::BLOCK));
+    let mut parts: Vec<_> = parts.collect();
+    exec.for_each_chunk_mut(&mut parts, 1, |_, parts| {
+        for ((values, out), sums) in parts {
+            exec.level().run(WithNorm { values, rounding, out, sums });
+        }
+        Ok(())
+    })?;
+    let [squares] = reduce::pairwise(&mut sums);
+    Ok(squares.sqrt())
+}
+
+struct WithNorm<'a> {
+    values: &'a [f32],
+    rounding: Rounding,
+    out: &'a mut [u16],
+    sums: &'a mut [[f64; 1]],
+}
+
+impl Kernel for WithNorm<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let blocks = self.values.chunks(reduce::BLOCK).zip(self.out.chunks_mut(reduce::BLOCK));
+        for ((values, out), sum) in blocks.zip(self.sums) {
+            // Both loops over a block that the first one brought to the first-level cache.
+            *sum = [reduce::block_sum(values, |value| f64::from(value) * f64::from(value))];
+            if self.rounding == Rounding::Truncate {
+                for (out, &value) in out.iter_mut().zip(values) {
+                    *out = truncate(value);
+                }
+            } else {
+                for (out, &value) in out.iter_mut().zip(values) {
+                    *out = nearest_even(value);
+                }
+            }
+        }
+    }
+}
+
 /// Converts from bfloat16, exactly.
 pub fn convert_from(exec: &Exec<'_>, bits: &[u16], out: &mut [f32]) -> Result<()> {
     combine(exec, out, bits, |_, bits| to_f32(bits))
@@ -131,11 +188,13 @@ impl Kernel for Dithered<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Rounding, convert_from, convert_to, nearest_even, to_f32, truncate};
+    use super::{Rounding, convert_from, convert_to, convert_with_norm, nearest_even, to_f32, truncate};
     use crate::base::chacha::{Key, Stream};
     use crate::base::exec::Exec;
+    use crate::base::exec::tests::everywhere;
     use crate::base::simd::SimdLevel;
-    use crate::numeric::elementwise::tests::{everywhere, lengths};
+    use crate::numeric::elementwise::tests::lengths;
+    use crate::numeric::reduce;
 
     /// `golden: bf16_truncate_in_out_back`.
     const GOLDEN_TRUNCATIONS: [(u32, u16, u32); 19] = [
@@ -296,5 +355,33 @@ mod tests {
     #[test]
     fn names_are_all_different() {
         assert_eq!(Rounding::ALL.map(Rounding::name), ["truncate", "nearest_even", "stochastic"]);
+    }
+
+    #[test]
+    fn with_the_norm_bits_and_norm_are_those_of_their_own_calls() {
+        everywhere(|exec| {
+            for len in lengths() {
+                let mut values: Vec<f32> = (0..len).map(|i| (i as f32 * 0.37).sin() * 1e3).collect();
+                for poison in [None, Some(f32::NAN), Some(f32::INFINITY), Some(f32::MAX), Some(1e-45)] {
+                    for place in [0, len / 2, len.saturating_sub(1)] {
+                        if let (Some(poison), true) = (poison, len > 0) {
+                            values[place] = poison;
+                        }
+                        for rounding in [Rounding::Truncate, Rounding::NearestEven] {
+                            let (mut want, mut found) = (vec![1; len], vec![2; len]);
+                            let dither = Stream::new(Key::from_seed(0), 0);
+                            convert_to(exec, &values, rounding, &dither, &mut want).unwrap();
+                            let norm = convert_with_norm(exec, &values, rounding, &mut found).unwrap();
+                            assert_eq!(found, want);
+                            assert_eq!(norm.to_bits(), reduce::norm(exec, &values).unwrap().to_bits());
+                            assert_eq!(norm.is_finite(), values.iter().all(|value| value.is_finite()));
+                        }
+                    }
+                }
+            }
+        });
+        let exec = Exec::serial(SimdLevel::detected());
+        assert!(convert_with_norm(&exec, &[1.0], Rounding::Stochastic, &mut [0]).is_err());
+        assert!(convert_with_norm(&exec, &[1.0], Rounding::Truncate, &mut [0; 2]).is_err());
     }
 }

@@ -22,12 +22,32 @@ where
     A: Copy + Sync,
     B: Copy + Send,
 {
+    combine_and_find(exec, out, values, formula, |_| false).map(|_| ())
+}
+
+/// [`combine`], and whether `found` holds for any new value, in the same read.
+pub(crate) fn combine_and_find<A, B>(
+    exec: &Exec<'_>,
+    out: &mut [B],
+    values: &[A],
+    formula: impl Fn(B, A) -> B + Copy + Send + Sync,
+    found: impl Fn(B) -> bool + Copy + Send + Sync,
+) -> Result<bool>
+where
+    A: Copy + Sync,
+    B: Copy + Send,
+{
     check_len(values.len(), out.len())?;
+    let any = AtomicBool::new(false);
     exec.for_each_chunk_mut(out, PART, |part, out| {
         let values = &values[part * PART..][..out.len()];
-        exec.level().run(Combine { out, values, formula });
+        // Set by some part or by none: the order of the parts does not show.
+        if exec.level().run(Combine { out, values, formula, found }) {
+            any.store(true, Ordering::Relaxed);
+        }
         Ok(())
-    })
+    })?;
+    Ok(any.into_inner())
 }
 
 /// `values[i] = formula(values[i])`.
@@ -39,10 +59,7 @@ pub(crate) fn update<A>(
 where
     A: Copy + Send,
 {
-    exec.for_each_chunk_mut(values, PART, |_, values| {
-        exec.level().run(Update { values, formula });
-        Ok(())
-    })
+    update_and_find(exec, values, formula, |_| false).map(|_| ())
 }
 
 /// [`update`], and whether `found` holds for any new value, in the same read.
@@ -57,8 +74,7 @@ where
 {
     let any = AtomicBool::new(false);
     exec.for_each_chunk_mut(values, PART, |_, values| {
-        // Set by some part or by none: the order of the parts does not show.
-        if exec.level().run(UpdateAndFind { values, formula, found }) {
+        if exec.level().run(Update { values, formula, found }) {
             any.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -71,51 +87,39 @@ pub(crate) fn check_len(expected: usize, actual: usize) -> Result<()> {
     if expected == actual { Ok(()) } else { Err(Error::DimensionMismatch { expected, actual }) }
 }
 
-struct Combine<'a, A, B, F> {
+struct Combine<'a, A, B, F, P> {
     out: &'a mut [B],
     values: &'a [A],
-    formula: F,
-}
-
-impl<A: Copy, B: Copy, F: Fn(B, A) -> B> Kernel for Combine<'_, A, B, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        for (out, &value) in self.out.iter_mut().zip(self.values) {
-            *out = (self.formula)(*out, value);
-        }
-    }
-}
-
-struct Update<'a, A, F> {
-    values: &'a mut [A],
-    formula: F,
-}
-
-impl<A: Copy, F: Fn(A) -> A> Kernel for Update<'_, A, F> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self) {
-        for value in self.values {
-            *value = (self.formula)(*value);
-        }
-    }
-}
-
-struct UpdateAndFind<'a, A, F, P> {
-    values: &'a mut [A],
     formula: F,
     found: P,
 }
 
-impl<A: Copy, F: Fn(A) -> A, P: Fn(A) -> bool> Kernel for UpdateAndFind<'_, A, F, P> {
+impl<A: Copy, B: Copy, F: Fn(B, A) -> B, P: Fn(B) -> bool> Kernel for Combine<'_, A, B, F, P> {
     type Output = bool;
 
     #[inline(always)]
     fn run(self) -> bool {
         // Without an early end: a pass of wide operations that changes every value.
+        let mut any = false;
+        for (out, &value) in self.out.iter_mut().zip(self.values) {
+            *out = (self.formula)(*out, value);
+            any |= (self.found)(*out);
+        }
+        any
+    }
+}
+
+struct Update<'a, A, F, P> {
+    values: &'a mut [A],
+    formula: F,
+    found: P,
+}
+
+impl<A: Copy, F: Fn(A) -> A, P: Fn(A) -> bool> Kernel for Update<'_, A, F, P> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
         let mut any = false;
         for value in self.values {
             *value = (self.formula)(*value);
@@ -130,22 +134,12 @@ pub(crate) mod tests {
     use super::{PART, combine, update};
     use crate::base::error::Error;
     use crate::base::exec::Exec;
+    use crate::base::exec::tests::everywhere;
     use crate::base::simd::SimdLevel;
-    use std::sync::atomic::AtomicBool;
 
     /// Lengths that no register divides, and those around the ends of parts.
     pub(crate) fn lengths() -> impl Iterator<Item = usize> {
         (0..=65).chain([PART - 1, PART, PART + 1, 2 * PART + 33])
-    }
-
-    /// Runs `check` at every level of this CPU, on one thread and on a pool.
-    pub(crate) fn everywhere(check: impl Fn(&Exec<'_>)) {
-        let never = AtomicBool::new(false);
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
-        for level in SimdLevel::available() {
-            check(&Exec::serial(level));
-            check(&Exec::new(level, Some(&pool), &never));
-        }
     }
 
     #[test]

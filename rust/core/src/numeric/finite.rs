@@ -39,8 +39,9 @@ mod tests {
     use super::{has_nan_or_inf, safe_clip};
     use crate::base::error::Error;
     use crate::base::exec::Exec;
+    use crate::base::exec::tests::everywhere;
     use crate::base::simd::SimdLevel;
-    use crate::numeric::elementwise::tests::{everywhere, lengths};
+    use crate::numeric::elementwise::tests::lengths;
 
     #[test]
     fn one_poisoned_value_is_found_at_any_place() {

@@ -152,7 +152,8 @@ pub fn check_overflow(exec: &Exec<'_>, gradients: &[f32]) -> Result<bool> {
 mod tests {
     use super::{LossScaler, State, check_overflow, unscale_and_check, unscale_gradients};
     use crate::base::error::Error;
-    use crate::numeric::elementwise::tests::{everywhere, lengths};
+    use crate::base::exec::tests::everywhere;
+    use crate::numeric::elementwise::tests::lengths;
 
     fn walk(state: State, updates: &str) -> Vec<f32> {
         let mut scaler = LossScaler::new(state).unwrap();

@@ -107,9 +107,11 @@ pub(crate) fn pairwise<const S: usize>(sums: &mut [[f64; S]]) -> [f64; S] {
     }
     while len > 1 {
         for pair in 0..len / 2 {
-            for s in 0..S {
-                sums[pair][s] = sums[2 * pair][s] + sums[2 * pair + 1][s];
+            let (mut sum, right) = (sums[2 * pair], sums[2 * pair + 1]);
+            for (sum, right) in sum.iter_mut().zip(right) {
+                *sum += right;
             }
+            sums[pair] = sum;
         }
         if len % 2 == 1 {
             sums[len / 2] = sums[len - 1];
@@ -185,8 +187,8 @@ impl Kernel for FirstNonFinite<'_> {
 mod tests {
     use super::{BLOCK, LANES, PART_BLOCKS, first_non_finite, norm, sum_abs, sum_squares};
     use crate::base::exec::Exec;
+    use crate::base::exec::tests::everywhere;
     use crate::base::simd::SimdLevel;
-    use std::sync::atomic::AtomicBool;
 
     /// The order of the module's first paragraph, one addition after the other.
     fn plain(terms: &[f64]) -> f64 {
@@ -209,17 +211,6 @@ mod tests {
 
     fn values(len: usize) -> Vec<f32> {
         (0..len).map(|i| ((i as f32) * 0.618).sin() * (1.0 + (i % 97) as f32)).collect()
-    }
-
-    fn everywhere(check: impl Fn(&Exec<'_>)) {
-        let never = AtomicBool::new(false);
-        for level in SimdLevel::available() {
-            check(&Exec::serial(level));
-            for threads in 2..4 {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                check(&Exec::new(level, Some(&pool), &never));
-            }
-        }
     }
 
     #[test]

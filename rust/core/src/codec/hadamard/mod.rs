@@ -132,7 +132,7 @@ impl<'a> Layout<'a> {
             block,
             blocks: n / block,
             rest: n % block,
-            shift: (u128::from(random) * n as u128 >> 64) as u64,
+            shift: ((u128::from(random) * n as u128) >> 64) as u64,
             rows: [Vec::new(), Vec::new()],
             head_rows: Vec::new(),
             factor: (scale / root) as f32,
@@ -322,7 +322,7 @@ impl<'a> RowOrder<'a> {
             self.stream.words(self.level, ORDER_WORDS + at as u64, &mut self.words);
         }
         let left = self.order.len() - at;
-        let other = at + (u64::from(self.words[at % DRAWS]) * left as u64 >> 32) as usize;
+        let other = at + ((u64::from(self.words[at % DRAWS]) * left as u64) >> 32) as usize;
         self.order.swap(at, other);
         self.drawn += 1;
     }
@@ -510,9 +510,10 @@ mod tests {
             let block =
                 if n >= 4096 { 4096 } else { n.next_power_of_two() >> usize::from(!n.is_power_of_two()) };
             let mut new = Self { n, k, block, rng, order: (0..block).collect(), shift: 0 };
-            new.shift = (u128::from(new.word(0)) + (u128::from(new.word(1)) << 32)) * n as u128 >> 64;
+            let random = u128::from(new.word(0)) + (u128::from(new.word(1)) << 32);
+            new.shift = (random * n as u128) >> 64;
             for i in 0..block {
-                let j = i + (u64::from(new.word(64 + i)) * (block - i) as u64 >> 32) as usize;
+                let j = i + ((u64::from(new.word(64 + i)) * (block - i) as u64) >> 32) as usize;
                 new.order.swap(i, j);
             }
             new
@@ -719,7 +720,8 @@ mod tests {
         for start in 1..9 {
             let (mut moved, mut fresh) = (vec![0.0; 500], vec![0.0; 500]);
             compress(&exec, &stream, &g[start..], Contractive, &mut moved).unwrap();
-            compress(&exec, &stream, &g[start..].to_vec(), Contractive, &mut fresh).unwrap();
+            let aligned = g[start..].to_vec();
+            compress(&exec, &stream, &aligned, Contractive, &mut fresh).unwrap();
             assert_eq!(moved, fresh);
         }
     }
