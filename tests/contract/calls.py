@@ -261,7 +261,7 @@ MESSAGE_ARGUMENTS = [
     MessageArgument("parse_ternary", ta.wire.parse, trits),
     MessageArgument("parse_topk", ta.wire.parse, PICKING.encode),
     MessageArgument("Message", ta.wire.Message, PICKING.encode),
-    MessageArgument("Message.from_bytes", ta.wire.Message.from_bytes, ROTATING.encode),
+    MessageArgument("Message.from_bytes", ta.wire.Message.from_bytes, ROUNDING.encode),
     MessageArgument("CompressedGradient.from_bytes", ta.CompressedGradient.from_bytes, plain),
     MessageArgument("TernaryCompressedGradient.from_bytes", ta.TernaryCompressedGradient.from_bytes, trits),
 ]
