@@ -20,8 +20,8 @@ from .wire import Message
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Commands = argparse._SubParsersAction[Any]
-    Whole = Callable[[int, int], Callable[[str], int]]
+    _Commands = argparse._SubParsersAction[Any]
+    _Whole = Callable[[int, int], Callable[[str], int]]
 
 __all__ = ["add_commands"]
 
@@ -32,7 +32,7 @@ LARGEST_COUNT = 2**61
 """Values whose bytes can be counted."""
 
 
-def add_commands(commands: Commands, whole: Whole) -> None:
+def add_commands(commands: _Commands, whole: _Whole) -> None:
     """Add the three commands; `whole` makes the parser of a whole number between two."""
     word, long = whole(0, 2**32 - 1), whole(0, 2**64 - 1)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from typing_extensions import Buffer
 
-    Bytes: TypeAlias = Buffer | NDArray[Any]  # arrays are buffers to type checkers from Python 3.12 on alone
+    _Bytes: TypeAlias = Buffer | NDArray[Any]  # arrays are buffers to type checkers from Python 3.12 on alone
 
 __all__ = ["Message", "parse"]
 
@@ -48,7 +48,7 @@ class Message(bytes):
 
     _header: _core.MessageHeader
 
-    def __new__(cls, message: Bytes) -> Self:  # noqa: D102 - by the class
+    def __new__(cls, message: _Bytes) -> Self:  # noqa: D102 - by the class
         header = _core.read_header(message)
         return cls._checked(memoryview(message), header)  # type: ignore[arg-type]
 
@@ -59,7 +59,7 @@ class Message(bytes):
         return self
 
     @classmethod
-    def from_bytes(cls, message: Bytes) -> Self:
+    def from_bytes(cls, message: _Bytes) -> Self:
         """The message in `message`, as the other classes have it."""
         return cls(message)
 
@@ -135,7 +135,7 @@ class Message(bytes):
     __str__ = __repr__
 
 
-def parse(message: Bytes) -> _core.CompressedGradient | _core.TernaryCompressedGradient | Message:
+def parse(message: _Bytes) -> _core.CompressedGradient | _core.TernaryCompressedGradient | Message:
     """What a message stands for, checked field by field before anything is made of it.
 
     Parameters
