@@ -46,16 +46,21 @@ exhaustive: $(VENV)/.installed ## tests over all 2^32 floats
 
 lint: $(VENV)/.installed ## rustfmt, clippy, ruff, mypy, stubtest
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --quiet -- -D warnings
 	$(BIN)/ruff check python tests benchmarks scripts
 	$(BIN)/ruff format --check python tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest tritter_accel --ignore-disjoint-bases
 
-fuzz: ## mutated messages against the parser, for FUZZ_SECONDS (needs cargo-fuzz)
+$(BIN)/cargo-fuzz:
+	cargo install --quiet --locked --root $(VENV) cargo-fuzz
+
+# Without a sanitizer a stable compiler will do, and what parses messages has no unsafe code.
+fuzz: $(BIN)/cargo-fuzz ## mutated messages against the parser, for FUZZ_SECONDS (needs a C++ compiler)
 	mkdir -p fuzz/corpus/message
-	cp tests/data/wire/*.bin tests/data/hostile/*.bin fuzz/corpus/message/
-	cargo fuzz run --sanitizer none message fuzz/corpus/message -- -max_total_time=$(FUZZ_SECONDS) -max_len=65536
+	$(BIN)/cargo-fuzz run --sanitizer none message fuzz/corpus/message tests/data/wire tests/data/hostile -- \
+		-max_total_time=$(FUZZ_SECONDS) -max_len=65536
 
 bench: $(VENV)/.installed ## ratios against peers, in docs/benchmarks.md
 	$(BIN)/pip install --quiet "scikit-learn>=1.5" "threadpoolctl>=3" torch jax fht-cpu

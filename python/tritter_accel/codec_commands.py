@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import tokenize
+import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -19,16 +20,19 @@ from .wire import Message
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Commands = argparse._SubParsersAction[Any]
-    Whole = Callable[[int, int], Callable[[str], int]]
+    _Commands = argparse._SubParsersAction[Any]
+    _Whole = Callable[[int, int], Callable[[str], int]]
 
 __all__ = ["add_commands"]
 
 LARGEST_RESULT = 2**31
 """Values that ``decompress`` writes without being asked: a short message may stand for a gradient of any length."""
 
+LARGEST_COUNT = 2**61
+"""Values whose bytes can be counted."""
 
-def add_commands(commands: Commands, whole: Whole) -> None:
+
+def add_commands(commands: _Commands, whole: _Whole) -> None:
     """Add the three commands; `whole` makes the parser of a whole number between two."""
     word, long = whole(0, 2**32 - 1), whole(0, 2**64 - 1)
 
@@ -184,26 +188,56 @@ def _unreadable(path: Path, error: OSError) -> ArgumentError:
 
 
 def _read_array(path: Path) -> NDArray[np.float32]:
-    """The array of an .npy file, of any shape."""
+    """The values of an .npy file in C order, whatever its shape; nothing of it is believed before it is checked."""
     try:
         with path.open("rb") as file:
-            array = np.lib.format.read_array(file, allow_pickle=False)
+            shape, fortran_order, dtype = _read_header(path, file)
+            if dtype != np.float32 or not dtype.isnative:
+                mend = "save it after .astype(np.float32)"
+                raise ArrayError(
+                    f"{path} holds {dtype.str}, wanted float32 in native byte order; {mend}", "file"
+                )
+            if fortran_order and sum(length > 1 for length in shape) > 1:
+                mend = "save np.ascontiguousarray of it"
+                raise ArrayError(
+                    f"{path} is in Fortran order, and values are read in C order; {mend}", "file"
+                )
+            content = file.read()
     except OSError as error:
         raise _unreadable(path, error) from error
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError) as error:
-        # NumPy evaluates the header of the file, and lets out what comes of that.
+    wanted = 4 * math.prod(shape)
+    if len(content) != wanted:
         raise ArrayError(
-            f"{path} is no .npy file of numbers ({error}); write one with np.save", "file"
-        ) from error
-    if array.dtype != np.float32 or not array.dtype.isnative:
-        mend = "save it after .astype(np.float32)"
-        raise ArrayError(
-            f"{path} holds {array.dtype.str}, wanted float32 in native byte order; {mend}", "file"
+            f"{path} has {len(content):,} bytes of values, wanted {wanted:,} for the shape {shape} in its header; "
+            "write it again with np.save",
+            "file",
         )
-    if not array.flags.c_contiguous:
-        mend = "save np.ascontiguousarray of it"
-        raise ArrayError(f"{path} is in Fortran order, and values are read in C order; {mend}", "file")
-    return array.reshape(-1)
+    return np.frombuffer(content, dtype=np.float32)
+
+
+def _read_header(path: Path, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether in Fortran order, and type; `file` stands at the values then."""
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python 2 wrote headers that are read all the same
+            version = np.lib.format.read_magic(file)
+            header = readers[version](file) if version in readers else None
+    except OSError:
+        raise
+    except Exception as error:
+        # NumPy evaluates the header, and lets out whatever comes of that.
+        raise _no_array(path, str(error) or type(error).__name__) from error
+    if header is None:
+        raise _no_array(path, f"its version is {version}")
+    shape = header[0]
+    if min(shape, default=0) < 0 or math.prod(shape) > LARGEST_COUNT:
+        raise _no_array(path, "its header has a shape that no array has")
+    return header
+
+
+def _no_array(path: Path, reason: str) -> ArrayError:
+    return ArrayError(f"{path} is no .npy file of numbers ({reason}); write one with np.save", "file")
 
 
 def _times(many: int, few: int) -> str:

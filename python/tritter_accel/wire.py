@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Literal
 from . import _core
 
 if TYPE_CHECKING:
-    from typing import Self
+    from typing import Any, Self, TypeAlias
 
+    from numpy.typing import NDArray
     from typing_extensions import Buffer
+
+    _Bytes: TypeAlias = Buffer | NDArray[Any]  # arrays are buffers to type checkers from Python 3.12 on alone
 
 __all__ = ["Message", "parse"]
 
@@ -45,9 +48,9 @@ class Message(bytes):
 
     _header: _core.MessageHeader
 
-    def __new__(cls, message: Buffer) -> Self:  # noqa: D102 - by the class
+    def __new__(cls, message: _Bytes) -> Self:  # noqa: D102 - by the class
         header = _core.read_header(message)
-        return cls._checked(memoryview(message), header)
+        return cls._checked(memoryview(message), header)  # type: ignore[arg-type]
 
     @classmethod
     def _checked(cls, message: Buffer, header: _core.MessageHeader) -> Self:
@@ -56,7 +59,7 @@ class Message(bytes):
         return self
 
     @classmethod
-    def from_bytes(cls, message: Buffer) -> Self:
+    def from_bytes(cls, message: _Bytes) -> Self:
         """The message in `message`, as the other classes have it."""
         return cls(message)
 
@@ -132,7 +135,7 @@ class Message(bytes):
     __str__ = __repr__
 
 
-def parse(message: Buffer) -> _core.CompressedGradient | _core.TernaryCompressedGradient | Message:
+def parse(message: _Bytes) -> _core.CompressedGradient | _core.TernaryCompressedGradient | Message:
     """What a message stands for, checked field by field before anything is made of it.
 
     Parameters

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +16,7 @@ from numpy.typing import NDArray
 
 import tritter_accel as ta
 
-from .command import call, refusal, run
+from .command import COMMAND, call, environment, refusal, run
 
 DATA = Path(__file__).parent.parent / "data"
 HOSTILE = sorted((DATA / "hostile").glob("*.bin"))
@@ -150,10 +154,94 @@ def test_files_that_are_no_arrays(content: bytes, tmp_path: Path) -> None:
     assert f"{path} is no .npy file of numbers" in refusal("compress", path, "-o", tmp_path / "a.ta")
 
 
+def npy(header: str, values: bytes, version: tuple[int, int] = (1, 0)) -> bytes:
+    return (
+        b"\x93NUMPY"
+        + bytes(version)
+        + len(header).to_bytes(2 * version[0], "little")
+        + header.encode()
+        + values
+    )
+
+
+def header(shape: str, descr: str = "'<f4'", fortran: str = "False") -> str:
+    return f"{{'descr': {descr}, 'fortran_order': {fortran}, 'shape': {shape}, }}\n"
+
+
+ONE = np.float32(1).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            npy(header("(1099511627776,)"), ONE),
+            "has 4 bytes of values, wanted 4,398,046,511,104 for the shape",
+        ),
+        (npy(header("(3,)"), 2 * ONE), "has 8 bytes of values, wanted 12"),
+        (npy(header("(1,)"), 2 * ONE), "has 8 bytes of values, wanted 4"),
+        (npy(header("(-2, -2)"), 4 * ONE), "a shape that no array has"),
+        (npy(header("(-1,)"), 4 * ONE), "a shape that no array has"),
+        (npy(header(f"({'9' * 4000}, {'9' * 4000})"), ONE), "a shape that no array has"),
+        (npy(header("(1,)") + 20_000 * " ", ONE, (2, 0)), "is large"),
+        (npy(header("(1,)"), ONE, (9, 0)), "(9, 0)"),
+        (npy(header("(1,)", "5"), ONE), "is no .npy file of numbers"),
+        (npy(header("(1,)", "['a']"), ONE), "is no .npy file of numbers"),
+        (npy("(" * 5000, b""), "is no .npy file of numbers"),
+        (npy("-" * 9000 + "1", b""), "is no .npy file of numbers (MemoryError"),
+        (npy("{[]: 1}", b""), "is no .npy file of numbers"),
+        (npy("__import__('os').getpid()", b""), "is no .npy file of numbers"),
+    ],
+    ids=lambda given: ascii(given)[:30],
+)
+def test_headers_that_lie(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    assert said in refusal("compress", path, "-o", tmp_path / "a.ta")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (npy(header("()"), ONE), 1),
+        (npy(header("(1L,)"), ONE), 1),  # written by Python 2
+        (npy(header("(1,)") + " \n", ONE, (2, 0)), 1),  # the values at an odd place
+        (npy(header("(1, 2, 1)", fortran="True"), 2 * ONE), 2),  # one order as well as the other
+        (npy(header("(0, 5)", fortran="True"), b""), 0),
+    ],
+)
+def test_uncommon_headers_are_read(content: bytes, count: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    done = call("compress", path, "-o", tmp_path / "a.ta")
+    assert (done.returncode, done.stderr) == (0, "")
+    message = ta.wire.Message((tmp_path / "a.ta").read_bytes())
+    np.testing.assert_allclose(ta.GradientCompressor().decode(message), np.ones(count), rtol=1e-6)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+def test_an_interrupt_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "long.npy"
+    np.save(path, np.ones(2_000_000, np.float32))  # minutes of the dense projection
+    process = subprocess.Popen(
+        [*COMMAND, "compress", path, "-o", tmp_path / "long.ta", "--projection", "dense"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", "tritter-accel compress: interrupted\n")
+    assert process.returncode == 130
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_arrays_of_objects_are_not_unpickled(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.array([{}], dtype=object), allow_pickle=True)
-    assert "is no .npy file of numbers" in refusal("compress", path, "-o", tmp_path / "a.ta")
+    assert "holds |O, wanted float32" in refusal("compress", path, "-o", tmp_path / "a.ta")
 
 
 def test_options_that_do_not_fit(gradient: Path, tmp_path: Path) -> None:
@@ -178,6 +266,11 @@ def test_files_that_cannot_be_read_or_written(gradient: Path, tmp_path: Path) ->
     assert "No such file" in refusal("inspect", tmp_path / "none.ta")
     assert "no directory" in refusal("compress", gradient, "-o", tmp_path / "none" / "a.ta")
     assert "is the file that is read" in refusal("compress", gradient, "-o", gradient)
+    link = tmp_path / "link.ta"
+    link.symlink_to(gradient)
+    assert "is the file that is read" in refusal("compress", gradient, "-o", link)
+    assert "Is a directory" in refusal("inspect", tmp_path)
+    assert "is a directory" in refusal("compress", gradient, "-o", tmp_path)
     assert np.load(gradient).shape == (30, 400)
 
 

@@ -1,7 +1,8 @@
 """The calls that the contract is checked on: a new call is one more line in a table here.
 
 `ARRAY_ARGUMENTS` for the arrays that are read or changed, `OUT_ARGUMENTS` for those that are filled,
-`SCALAR_ARGUMENTS` for everything else, `LONG_CALLS` for what Ctrl-C must stop, `OBJECTS` for what pickles.
+`MESSAGE_ARGUMENTS` for bytes, `SCALAR_ARGUMENTS` for everything else, `LONG_CALLS` for what Ctrl-C must stop,
+`OBJECTS` for what pickles.
 The tests beside this file hold each promise for every line.
 """
 
@@ -243,6 +244,7 @@ ARRAY_ARGUMENTS = [
         "data",
         lambda a: ta.CompressedGradient(a, length(a), 3, 1.0, projection="hadamard").to_bytes(),
     ),
+    ArrayArgument("to_bytes_ternary", "data", lambda a: ternary(a).to_bytes(), "int8"),
     ArrayArgument("decompress", "data", lambda a: COMPRESSOR.decompress(compressed(a)), dense=True),
     ArrayArgument(
         "decompress_ternary", "data", lambda a: COMPRESSOR.decompress_ternary(ternary(a)), "int8", dense=True
@@ -250,6 +252,43 @@ ARRAY_ARGUMENTS = [
     ArrayArgument("compress_many", "gradients", compressed_alone, dense=True),
     ArrayArgument("decompress_many", "data", decompressed_alone, dense=True),
     ArrayArgument("plan_compress", "gradients", planned, dense=True),
+]
+
+
+@dataclass(frozen=True)
+class MessageArgument:
+    """One argument of bytes: `call` takes them from any buffer."""
+
+    id: str
+    call: Callable[[Any], Any]
+    make: Callable[[Any], bytes]  # a message of a gradient
+
+    def __str__(self) -> str:
+        return self.id
+
+    def message(self, size: int = SIZE) -> bytes:
+        return bytes(self.make(values(size)))
+
+
+def plain(gradients: Any) -> bytes:
+    return HADAMARD.compress(gradients).to_bytes()
+
+
+def trits(gradients: Any) -> bytes:
+    return HADAMARD.compress_ternary(gradients, slot=1).to_bytes()
+
+
+MESSAGE_ARGUMENTS = [
+    MessageArgument("decode_hadamard", ROTATING.decode, ROTATING.encode),
+    MessageArgument("decode_topk", PICKING.decode, PICKING.encode),
+    MessageArgument("decode_none", ROUNDING.decode, ROUNDING.encode),
+    MessageArgument("parse_hadamard", ta.wire.parse, plain),
+    MessageArgument("parse_ternary", ta.wire.parse, trits),
+    MessageArgument("parse_topk", ta.wire.parse, PICKING.encode),
+    MessageArgument("Message", ta.wire.Message, PICKING.encode),
+    MessageArgument("Message.from_bytes", ta.wire.Message.from_bytes, ROUNDING.encode),
+    MessageArgument("CompressedGradient.from_bytes", ta.CompressedGradient.from_bytes, plain),
+    MessageArgument("TernaryCompressedGradient.from_bytes", ta.TernaryCompressedGradient.from_bytes, trits),
 ]
 
 
@@ -801,6 +840,47 @@ SCALAR_ARGUMENTS = [
         wrong_types=NO_WHOLE_NUMBERS,
     ),
     ScalarArgument(
+        "CompressedGradient",
+        "scaling",
+        lambda x: ta.CompressedGradient(INPUT, SIZE, 3, 0.5, scaling=x),
+        ("reference", "unbiased", "contractive"),
+        ("", "biased"),
+        wrong_types=(None, 1),
+    ),
+    ScalarArgument(
+        "CompressedGradient",
+        "ratio",
+        lambda x: ta.CompressedGradient(INPUT, SIZE, 3, x),
+        RATIOS,
+        NO_RATIOS,
+        ta.InvalidRatioError,
+        (),
+    ),
+    ScalarArgument(
+        "CompressedGradient",
+        "step",
+        lambda x: ta.CompressedGradient(INPUT, SIZE, 3, 0.5, step=x),
+        (*WHOLE, 2**32 - 1),
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
+        "TernaryCompressedGradient",
+        "scaling",
+        lambda x: ta.TernaryCompressedGradient(TRITS, 1.0, SIZE, SIZE, 3, scaling=x),
+        ("reference", "unbiased", "contractive"),
+        ("", "biased"),
+        wrong_types=(None, 1),
+    ),
+    ScalarArgument(
+        "TernaryCompressedGradient",
+        "slot",
+        lambda x: ta.TernaryCompressedGradient(TRITS, 1.0, SIZE, SIZE, 3, slot=x),
+        (*WHOLE, 2**32 - 1),
+        BEYOND_U32,
+        wrong_types=NO_WHOLE_NUMBERS,
+    ),
+    ScalarArgument(
         "TernaryCompressedGradient",
         "scale",
         lambda x: ta.TernaryCompressedGradient(TRITS, x, 5, SIZE, 3),
@@ -848,8 +928,8 @@ def large_calls(size: int = 300_001) -> dict[str, Callable[[], Any]]:
         calls[row.id] = partial(row.result, long)
     plan, small = COMPRESSOR.plan(10_003), ta.CompressedGradient(values(5_002), 10_003, 3, 0.5)
     calls["plan_decompress"] = partial(plan.decompress, small)
-    for name, compressor in (("hadamard", ROTATING), ("topk", PICKING), ("none", ROUNDING)):
-        calls[f"decode_{name}"] = partial(compressor.decode, compressor.encode(values(size)))
+    for message in MESSAGE_ARGUMENTS:
+        calls[message.id] = partial(message.call, message.message(size))
     return calls
 
 
@@ -906,8 +986,14 @@ OBJECTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         lambda: COMPRESSOR.plan(SIZE, 0.75, step=3, slot=4, max_bytes=1000),
         lambda x: (repr(x), x.max_bytes, outcome(x.compress(INPUT))),
     ),
-    "CompressedGradient": (lambda: COMPRESSOR.compress(INPUT, step=3, slot=4), outcome),
-    "TernaryCompressedGradient": (lambda: COMPRESSOR.compress_ternary(INPUT, step=3, slot=4), outcome),
+    "CompressedGradient": (
+        lambda: HADAMARD.compress(INPUT, step=3, slot=4),
+        lambda x: (outcome(x), x.to_bytes()),
+    ),
+    "TernaryCompressedGradient": (
+        lambda: ROTATING.compress_ternary(INPUT, 0.75, step=3, slot=4),
+        lambda x: (outcome(x), x.to_bytes()),
+    ),
     "Message": (
         lambda: PICKING.encode(values(5000), step=3),
         lambda x: (type(x), bytes(x), repr(x), vars(x).keys()),

@@ -15,7 +15,7 @@ PREPARATION = """
 import os, sys, threading, time, warnings
 import numpy as np
 import tritter_accel as ta
-from tests.contract.calls import digest, values
+from tests.contract.calls import ROTATING, digest, values
 
 warnings.simplefilter("ignore", DeprecationWarning)
 ta.set_num_threads(2)
@@ -24,7 +24,9 @@ short = values(3001)
 
 def compute():
     halves = ta.mixed_precision.convert_to_bf16(long, rounding="stochastic", seed=1)
-    return digest([halves, ta.gradient_norm(long), ta.GradientCompressor().compress(short).data])
+    message = ROTATING.encode(long)
+    back = ROTATING.decode(message)
+    return digest([halves, ta.gradient_norm(long), ta.GradientCompressor().compress(short).data, message, back])
 
 def child_agrees(expected):
     reader, writer = os.pipe()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.thread_count import thread_count
 
-from .calls import ARRAY_ARGUMENTS, ArrayArgument, values
+from .calls import ARRAY_ARGUMENTS, MESSAGE_ARGUMENTS, ArrayArgument, MessageArgument, values
 
 TICK = 0.0001  # the shortest call here takes some milliseconds, and lets through 24 or more at its best
 ENOUGH = 8  # a call that keeps the lock lets through two at most: one before it starts, one when it ends
@@ -61,6 +61,13 @@ def progress(clock: Clock, call: Callable[[], Any]) -> int:
 def test_another_thread_gets_on_during_a_call(row: ArrayArgument, threads: int) -> None:
     long = values(30_000 if row.dense else 20_000_000, row.dtype)
     with another_thread() as clock, thread_count(threads):
+        assert progress(clock, lambda: row.call(long)) >= ENOUGH
+
+
+@pytest.mark.parametrize("row", MESSAGE_ARGUMENTS, ids=str)
+def test_another_thread_gets_on_while_a_message_is_read(row: MessageArgument) -> None:
+    long = row.message(20_000_000)
+    with another_thread() as clock, thread_count(1):
         assert progress(clock, lambda: row.call(long)) >= ENOUGH
 
 

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 import tritter_accel as ta
 
-from .calls import ARRAY_ARGUMENTS, COMPRESSOR, OUT_ARGUMENTS, SCALAR_ARGUMENTS, values
+from .calls import (
+    ARRAY_ARGUMENTS,
+    COMPRESSOR,
+    MESSAGE_ARGUMENTS,
+    OUT_ARGUMENTS,
+    ROTATING,
+    SCALAR_ARGUMENTS,
+    values,
+)
 
 # No lengths between a thousand and a million million: what fits in memory would be computed.
 NUMBERS = [0, 1, 2, 63, 64, 65, 1000, -1, 2**40, 2**62, 2**63, 2**64 - 1, 2**64, -(2**63), 10**400]
@@ -85,6 +93,18 @@ MANY: dict[str, Callable[..., Any]] = {
     "TernaryCompressedGradient": lambda a, b, c, d: COMPRESSOR.decompress_ternary(
         ta.TernaryCompressedGradient(a, b, c, d, 3)
     ),
+    "TrainingConfig.quantizer": lambda a, b, c, d: ta.TrainingConfig(
+        projection=a, quantize=b, quantizer_scale=c, quantizer_block=d
+    ),
+    "CompressedGradient.to_bytes": lambda a, b, c, d: ta.CompressedGradient(
+        a, b, 3, 0.5, projection=c, scaling=d
+    ).to_bytes(),
+    "TernaryCompressedGradient.to_bytes": lambda a, b, c, d: ta.TernaryCompressedGradient(
+        values(24, "int8"), a, b, 24, 3, quantizer_scale=c, ratio=d
+    ).to_bytes(),
+    "encode": lambda a, b, c, d: ROTATING.encode(a, b, step=c, out=d),
+    "decode": lambda a, b, c, d: ROTATING.decode(a, out=b),
+    "message_bytes": lambda a, b, c, d: ROTATING.message_bytes(a, b),
     "compress": lambda a, b, c, d: COMPRESSOR.compress(a, b, step=c, slot=d),
     "compress_ternary": lambda a, b, c, d: COMPRESSOR.compress_ternary(a, b, step=c, out=d),
     "compress_many": lambda a, b, c, d: COMPRESSOR.compress_many(a, b, step=c, out=d),
@@ -146,6 +166,13 @@ def test_odd_outs(row: Any, odd: Any) -> None:
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(odd=odd_values)
 def test_odd_scalars(row: Any, odd: Any) -> None:
+    only_our_errors(row.call, odd)
+
+
+@pytest.mark.parametrize("row", MESSAGE_ARGUMENTS, ids=str)
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(odd=st.one_of(odd_values, arrays(), st.binary(max_size=100)))
+def test_odd_messages(row: Any, odd: Any) -> None:
     only_our_errors(row.call, odd)
 
 

@@ -21,6 +21,7 @@ from tritter_accel import (
     nn,
     random,
     train,
+    wire,
 )
 
 Floats = NDArray[np.float32]
@@ -74,6 +75,37 @@ def compressed(gradients: Floats) -> Floats:
     assert_type(ta.clip_gradients(mean, 1.0, out=gradients), Floats)
     assert_type(ta.clip_gradients_(mean, 1.0), float)
     return compressor.decompress(small)
+
+
+def sent(gradients: Floats, received: bytearray) -> Floats:
+    config = ta.TrainingConfig(
+        projection="hadamard", quantize="levels4", quantizer_scale="unbiased", quantizer_block=np.int64(128)
+    )
+    assert_type(config.projection, Literal["dense", "hadamard", "topk", "none"])
+    assert_type(config.quantize, Literal["none", "bfloat16", "ternary", "sign", "levels2", "levels4"])
+    assert_type(config.quantizer_scale, Literal["reference", "least_squares", "unbiased"])
+    assert_type(config.quantizer_block, int | None)
+    compressor = ta.GradientCompressor(config)
+    message = compressor.encode(gradients, 0.5, step=1, slot=2)
+    assert_type(message, wire.Message)
+    assert_type((message.ratio, message.seed, message.quantizer_block), tuple[float | None, int, int | None])
+    assert_type(message.to_bytes(), bytes)
+    assert_type(compressor.message_bytes(gradients.size, 0.5), int)
+    out = np.empty(compressor.message_bytes(gradients.size, 0.5), np.uint8)
+    assert_type(compressor.encode(gradients, 0.5, out=out), NDArray[np.uint8])
+    parsed = wire.parse(memoryview(received))
+    assert_type(parsed, ta.CompressedGradient | ta.TernaryCompressedGradient | wire.Message)
+    if isinstance(parsed, wire.Message):
+        assert_type(parsed.projection, Literal["none", "dense", "hadamard", "topk"])
+    elif isinstance(parsed, ta.TernaryCompressedGradient):
+        assert_type((parsed.ratio, parsed.to_bytes()), tuple[float | None, bytes])
+    else:
+        assert_type((parsed.projection, parsed.to_bytes()), tuple[Literal["dense", "hadamard"], bytes])
+    assert_type(wire.Message.from_bytes(received), wire.Message)
+    assert_type(ta.CompressedGradient.from_bytes(received), ta.CompressedGradient)
+    assert_type(ta.TernaryCompressedGradient.from_bytes(out), ta.TernaryCompressedGradient)
+    assert_type(compressor.decode(out), Floats)
+    return compressor.decode(message, out=gradients)
 
 
 def narrowed(values: Floats) -> Floats:
@@ -186,6 +218,8 @@ def told(call: Callable[[], object]) -> str:
         return f"{assert_type(error.argument, str)} {assert_type(error.index, int)} {assert_type(error.value, float)}"
     except (ta.ArgumentError, ta.ArgumentTypeError, ta.ArrayError) as error:
         return error.argument
+    except ta.WireError as error:
+        return assert_type(error.field, str)
     except ta.InvalidRatioError as error:
         return f"{assert_type(error.ratio, float)}"
     except ta.AllocationError as error:

@@ -18,7 +18,9 @@ FIELDS = (
     "gradient_clipping",
     "projection",
     "scaling",
+    "quantize",
     "quantizer_scale",
+    "quantizer_block",
 )
 
 
@@ -35,7 +37,8 @@ def test_defaults_are_the_reference() -> None:
     assert np.float32(config.default_compression_ratio) == np.float32(0.1)
     assert config.seed == 42
     assert config.gradient_clipping is None
-    assert (config.projection, config.scaling, config.quantizer_scale) == ("dense", "reference", "reference")
+    assert (config.projection, config.scaling) == ("dense", "reference")
+    assert (config.quantize, config.quantizer_scale, config.quantizer_block) == ("none", "reference", None)
 
 
 def test_the_first_three_arguments_are_positional_and_the_options_are_not() -> None:
@@ -110,8 +113,9 @@ def test_bad_clipping_limit(limit: float) -> None:
 @pytest.mark.parametrize(
     ("option", "choices"),
     [
-        ("projection", ["dense"]),
+        ("projection", ["dense", "hadamard", "topk", "none"]),
         ("scaling", ["reference", "unbiased", "contractive"]),
+        ("quantize", ["none", "bfloat16", "ternary", "sign", "levels2", "levels4"]),
         ("quantizer_scale", ["reference", "least_squares", "unbiased"]),
     ],
 )
@@ -126,8 +130,47 @@ def test_options_take_their_choices_and_name_them_otherwise(option: str, choices
         assert choice in str(caught.value)
 
 
+@pytest.mark.parametrize("block", [64, 128, 4096, 2**32 - 64, np.uint32(64)])
+def test_a_block_is_a_multiple_of_64(block: int) -> None:
+    assert ta.TrainingConfig(quantizer_block=block).quantizer_block == int(block)
+
+
+@pytest.mark.parametrize("block", [0, 1, 63, 65, -64, 2**32, 2**70])
+def test_another_block_is_refused(block: int) -> None:
+    with pytest.raises(ta.ArgumentError, match=r"^argument quantizer_block: ") as caught:
+        ta.TrainingConfig(quantizer_block=block)
+    assert caught.value.argument == "quantizer_block"
+
+
+@pytest.mark.parametrize("block", [64.0, "64", [64]])
+def test_a_block_of_another_type_is_refused(block: Any) -> None:
+    with pytest.raises(ta.ArgumentTypeError, match=r"^argument quantizer_block: "):
+        ta.TrainingConfig(quantizer_block=block)
+
+
+def test_every_projection_takes_every_scaling_but_topk_unbiased() -> None:
+    for projection in ("dense", "hadamard", "topk", "none"):
+        for scaling in ("reference", "unbiased", "contractive"):
+            if (projection, scaling) == ("topk", "unbiased"):
+                with pytest.raises(ta.ArgumentError, match=r"^argument scaling: .*topk") as caught:
+                    ta.TrainingConfig(projection=projection, scaling=scaling)
+                assert caught.value.argument == "scaling"
+                continue
+            config = ta.TrainingConfig(projection=projection, scaling=scaling)
+            assert (config.projection, config.scaling) == (projection, scaling)
+
+
 def test_with_methods_change_one_field_of_a_copy() -> None:
-    config = ta.TrainingConfig(0.25, 7, 1.5, scaling="unbiased", quantizer_scale="least_squares")
+    config = ta.TrainingConfig(
+        0.25,
+        7,
+        1.5,
+        projection="hadamard",
+        scaling="unbiased",
+        quantize="levels2",
+        quantizer_scale="least_squares",
+        quantizer_block=128,
+    )
     before = fields(config)
     assert fields(config.with_compression_ratio(0.5)) == {**before, "default_compression_ratio": 0.5}
     assert fields(config.with_seed(8)) == {**before, "seed": 8}
@@ -160,6 +203,9 @@ def test_equal_configs_are_equal_and_hash_alike() -> None:
         ta.TrainingConfig(gradient_clipping=1.0),
         ta.TrainingConfig(scaling="unbiased"),
         ta.TrainingConfig(quantizer_scale="unbiased"),
+        ta.TrainingConfig(projection="hadamard"),
+        ta.TrainingConfig(quantize="sign"),
+        ta.TrainingConfig(quantizer_block=64),
     ],
     ids=repr,
 )
@@ -174,7 +220,16 @@ def test_a_config_is_not_equal_to_anything_else() -> None:
 
 
 def test_pickle_and_copy() -> None:
-    config = ta.TrainingConfig(0.25, 2**64 - 1, 1.5, scaling="contractive", quantizer_scale="unbiased")
+    config = ta.TrainingConfig(
+        0.25,
+        2**64 - 1,
+        1.5,
+        projection="topk",
+        scaling="contractive",
+        quantize="levels4",
+        quantizer_scale="unbiased",
+        quantizer_block=64,
+    )
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         assert pickle.loads(pickle.dumps(config, protocol)) == config
     assert copy.copy(config) == config
@@ -182,8 +237,12 @@ def test_pickle_and_copy() -> None:
 
 
 def test_repr_shows_what_matters_in_one_line() -> None:
-    text = repr(ta.TrainingConfig(0.25, 7, 1.5, scaling="unbiased"))
+    config = ta.TrainingConfig(
+        0.25, 7, 1.5, projection="hadamard", scaling="unbiased", quantize="sign", quantizer_block=64
+    )
+    text = repr(config)
     assert "\n" not in text
     assert text.startswith("TrainingConfig(")
-    for part in ("0.25", "seed=7", "1.5", "unbiased"):
+    for part in ("0.25", "seed=7", "1.5", "'hadamard'", "'unbiased'", "'sign'", "quantizer_block=64"):
         assert part in text
+    assert eval(text, {"TrainingConfig": ta.TrainingConfig}) == config
