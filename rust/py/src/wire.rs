@@ -192,7 +192,10 @@ fn parse<'py>(message: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     if let Some(compressed) = ternary(py, &message)? {
         return Ok(Bound::new(py, compressed)?.into_any());
     }
-    as_message(py, PyBytes::new(py, bytes), message.header)
+    // Another thread may have written to it since: what counts is what was copied.
+    let copied = PyBytes::new(py, bytes);
+    let header = checked(py, copied.as_bytes())?.header;
+    as_message(py, copied, header)
 }
 
 /// Adds the functions and the class of this file.
