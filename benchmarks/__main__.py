@@ -369,7 +369,11 @@ def main() -> None:
     header = ["| work | peer | peer | ours | ratio |", "|---|---|---|---|---|"]
     print("\n".join(header), flush=True)
     rows = []
+    import tritter_accel
+
+    threads = tritter_accel.get_num_threads()
     for group in chosen:
+        tritter_accel.set_num_threads(threads)
         for row in GROUPS[group]():
             rows.append(row.markdown())
             print(rows[-1], flush=True)
