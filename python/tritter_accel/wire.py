@@ -49,7 +49,8 @@ class Message(bytes):
     _header: _core.MessageHeader
 
     def __new__(cls, message: _Bytes) -> Self:  # noqa: D102 - by the class
-        self = cls._checked(memoryview(message), _core.read_header(message))  # type: ignore[arg-type]
+        header = _core.read_header(message)
+        self = cls._checked(memoryview(message), header)  # type: ignore[arg-type]
         if not isinstance(message, bytes):
             # Another thread may have written to it since: what counts is what was copied.
             self._header = _core.read_header(self)
