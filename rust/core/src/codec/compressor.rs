@@ -187,6 +187,11 @@ impl GradientCompressor {
         let quantizer = header.quantizer;
         header.write(message, |indices, scales, bytes| {
             let clipped = self.clipped(exec, gradients)?;
+            if (origin.projection, quantizer.quantize) == (Projection::Hadamard, Quantize::None) {
+                // Straight to the message: as many bytes again would cost as much as the transform.
+                let places = bytes.as_chunks_mut::<4>().0;
+                return hadamard::compress(exec, &origin.stream(), &clipped, origin.scaling, places);
+            }
             let (argument, values) = match (origin.projection, header.ratio) {
                 (Projection::None, _) => ("gradients", clipped),
                 (Projection::TopK, Some(ratio)) => {

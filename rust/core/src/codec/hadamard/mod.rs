@@ -28,15 +28,35 @@ const ORDER_WORDS: u64 = 64;
 const TAIL_SIGN_WORDS: u64 = 16384;
 const SIGN_WORDS: u64 = 32768;
 
+/// A place of a result: a value, or the bytes of one in a message.
+pub trait Place: Send {
+    /// Writes `value` to it.
+    fn put(&mut self, value: f32);
+}
+
+impl Place for f32 {
+    #[inline(always)]
+    fn put(&mut self, value: f32) {
+        *self = value;
+    }
+}
+
+impl Place for [u8; 4] {
+    #[inline(always)]
+    fn put(&mut self, value: f32) {
+        *self = value.to_le_bytes();
+    }
+}
+
 /// Writes the projection of `gradients` to `out`, whose k values are at most as many.
 ///
 /// A value that is not finite shows in every value of its block; if none of those is sent, it is refused.
-pub fn compress(
+pub fn compress<P: Place>(
     exec: &Exec<'_>,
     stream: &Stream,
     gradients: &[f32],
     scaling: Scaling,
-    out: &mut [f32],
+    out: &mut [P],
 ) -> Result<()> {
     let layout = Layout::new(exec, stream, gradients.len(), out.len(), scaling)?;
     let lost = AtomicBool::new(false);
@@ -176,7 +196,13 @@ impl<'a> Layout<'a> {
     }
 
     /// The projection of a part. Whether a value that is not finite was lost in it.
-    fn compress(&self, level: SimdLevel, gradients: &[f32], part: Range<usize>, mut out: &mut [f32]) -> bool {
+    fn compress<P: Place>(
+        &self,
+        level: SimdLevel,
+        gradients: &[f32],
+        part: Range<usize>,
+        mut out: &mut [P],
+    ) -> bool {
         let mut buffer = [0.0; BLOCK];
         let x = &mut buffer[..self.block];
         let mut lost = false;
@@ -329,15 +355,15 @@ impl<'a> RowOrder<'a> {
 }
 
 /// The rows of `x`, times `factor`.
-fn gather(x: &[f32], rows: &[u16], factor: f32, out: &mut [f32]) {
+fn gather<P: Place>(x: &[f32], rows: &[u16], factor: f32, out: &mut [P]) {
     if rows.len() == x.len() {
-        for (value, &x) in out.iter_mut().zip(x) {
-            *value = x * factor;
+        for (place, &x) in out.iter_mut().zip(x) {
+            place.put(x * factor);
         }
         return;
     }
-    for (value, &row) in out.iter_mut().zip(rows) {
-        *value = x[usize::from(row)] * factor;
+    for (place, &row) in out.iter_mut().zip(rows) {
+        place.put(x[usize::from(row)] * factor);
     }
 }
 
@@ -730,7 +756,7 @@ mod tests {
     fn more_rows_than_values_are_refused_and_nothing_is_nothing() {
         let stream = Stream::new(Key::from_seed(1), 0);
         let exec = Exec::serial(SimdLevel::detected());
-        assert_eq!(compress(&exec, &stream, &[], Contractive, &mut []), Ok(()));
+        assert_eq!(compress::<f32>(&exec, &stream, &[], Contractive, &mut []), Ok(()));
         assert_eq!(decompress(&exec, &stream, &[], Contractive, &mut []), Ok(()));
         let mut back = [7.0; 3];
         assert_eq!(decompress(&exec, &stream, &[], Contractive, &mut back), Ok(()));
