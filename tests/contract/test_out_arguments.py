@@ -116,10 +116,11 @@ def test_out_can_be_the_neighbour_of_the_input() -> None:
 
 
 PROTECTED = """
-    import ctypes, mmap
+    import ctypes, mmap, resource
     import numpy as np
     import tritter_accel as ta
 
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     memory = mmap.mmap(-1, 1 << 22)
     gradients = np.frombuffer(memory, dtype=np.float32)
     gradients[:] = 0.001
