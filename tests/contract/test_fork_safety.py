@@ -19,7 +19,7 @@ from tests.contract.calls import ROTATING, digest, values
 
 warnings.simplefilter("ignore", DeprecationWarning)
 ta.set_num_threads(2)
-long = values(500_001)
+long = values(1_000_003)
 short = values(3001)
 
 def compute():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 import tritter_accel as ta
 
 from .calls import OUT_ARGUMENTS, OutArgument, buffer, outcome
+from .processes import run_python
 
 every_out = pytest.mark.parametrize("row", OUT_ARGUMENTS, ids=str)
 
@@ -111,3 +113,32 @@ def test_out_can_be_the_neighbour_of_the_input() -> None:
     memory = np.ones(20, dtype=np.float32)
     assert (ta.clip_gradients(memory[:10], 0.5, out=memory[10:]) < 1).all()
     assert (memory[:10] == 1).all()
+
+
+PROTECTED = """
+    import ctypes, mmap, resource
+    import numpy as np
+    import tritter_accel as ta
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    memory = mmap.mmap(-1, 1 << 22)
+    gradients = np.frombuffer(memory, dtype=np.float32)
+    gradients[:] = 0.001
+    norm = ta.gradient_norm(gradients)
+    address = ctypes.c_void_p(gradients.ctypes.data)
+    assert ctypes.CDLL(None).mprotect(address, ctypes.c_size_t(1 << 22), mmap.PROT_READ) == 0
+    assert gradients.flags.writeable
+    assert ta.clip_gradients_(gradients, {limit}) == norm
+    print("read")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="memory is protected as POSIX does")
+@pytest.mark.parametrize(("limit", "written"), [("norm * 1.001", False), ("norm / 2", True)])
+def test_a_gradient_that_is_short_enough_is_not_written_in_place(limit: str, written: bool) -> None:
+    """Not even with the values it has: a write to memory that is protected ends the process."""
+    done = run_python(PROTECTED.format(limit=limit), check=False)
+    if written:
+        assert done.returncode < 0
+    else:
+        assert (done.returncode, done.stdout.strip()) == (0, "read"), done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import pytest
 
@@ -19,6 +20,36 @@ DIGESTS = """
     from tests.contract.calls import digests
     print(json.dumps([ta.simd_level(), ta.get_num_threads(), digests()]))
 """
+CALLS_ON_ONE_THREAD = """
+    import time
+    from pathlib import Path
+    import tritter_accel as ta
+    from tests.contract.calls import ARRAY_ARGUMENTS, large_calls
+
+    def named(task: Path) -> bool:
+        try:
+            return (task / "comm").read_text().startswith("tritter-accel")
+        except OSError:  # it ended
+            return False
+
+    def threads() -> int:
+        return sum(map(named, Path("/proc/self/task").iterdir()))
+
+    calls = large_calls()
+    for row in ARRAY_ARGUMENTS:
+        # Another number ends the pool, and the first call that needs one starts it.
+        ta.set_num_threads(1)
+        while threads():
+            time.sleep(0.001)
+        ta.set_num_threads(2)
+        calls[row.id]()
+        # A thread has its name a little after it was started.
+        end = time.monotonic() + 2
+        while threads() < 2 and time.monotonic() < end:
+            time.sleep(0.001)
+        if threads() < 2:
+            print(row.id)
+"""
 LEVELS = ["scalar", "avx2", "avx512"]
 
 
@@ -32,6 +63,12 @@ def expected() -> dict[str, str]:
 def test_bits_do_not_depend_on_the_threads(threads: int, expected: dict[str, str]) -> None:
     with thread_count(threads):
         assert digests() == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the names of threads in /proc")
+def test_the_threads_take_part_in_these_calls() -> None:
+    """Without them the test above would compare one thread with itself."""
+    assert run_python(CALLS_ON_ONE_THREAD).stdout.split() == []
 
 
 @pytest.mark.parametrize("level", LEVELS)

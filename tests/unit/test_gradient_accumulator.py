@@ -71,7 +71,7 @@ def test_sums_by_mass_give_the_mean_of_the_whole_batch_and_means_do_not() -> Non
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("n", [1, 7, 64, 4097, 300_001])
+@pytest.mark.parametrize("n", [1, 7, 64, 4097, 1_000_003])
 def test_it_tells_whether_its_sum_is_finite(n: int, poison: float) -> None:
     accumulator = ta.GradientAccumulator(n)
     assert accumulator.finite is True

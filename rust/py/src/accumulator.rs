@@ -66,7 +66,7 @@ impl GradientAccumulator {
         Ok(lock(py, &self.inner)?.count())
     }
 
-    /// Whether the sum is finite: no value was added since the last reset that is NaN or infinite, and no addition overflowed.
+    /// Whether the sum is finite: since the last reset, no NaN or infinity was added, and no addition overflowed.
     ///
     /// Each `accumulate` finds it out in the pass that adds, so asking costs nothing. Once False it stays so until
     /// `get_and_reset`: skip the step then, and tell `LossScaler.update`.
@@ -83,7 +83,9 @@ impl GradientAccumulator {
 
     /// Add a gradient, element by element in float32, and note in the same pass whether the sum stays `finite`.
     ///
-    /// A gradient that is not finite is added all the same, since whoever adds cannot undo it; `finite` tells. Ctrl-C takes effect after the pass, so that a gradient is never half added.
+    /// A gradient that is not finite is added all the same: the pass that finds it out has added the values before it, and
+    /// an addition cannot be undone. `finite` tells. Ctrl-C takes effect after the pass, so that a gradient is never half
+    /// added.
     ///
     /// Parameters
     /// ----------

@@ -35,8 +35,9 @@ pub(crate) fn apply(
     formula: impl Fn(f32) -> f32 + Copy + Send + Sync,
     found: impl Fn(f32) -> bool + Copy + Send + Sync,
 ) -> Result<bool> {
-    // `formula` is taken by value: what stands behind a reference within a reference could be changed by a write to `out`, for
-    // all the compiler knows, and there were no vector instructions (a division took 1 ns a value instead of 0.15).
+    // `formula` is taken by value: what stands behind a reference within a reference could be changed by a write to
+    // `out`, for all the compiler knows, and there were no vector instructions (a division took 1 ns a value instead of
+    // 0.15).
     match target {
         // Beside values that hold nothing and take no memory.
         Target::InPlace(values) => {
