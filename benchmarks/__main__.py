@@ -252,7 +252,10 @@ def codec() -> Iterator[Row]:
 
     million, back = gradient[:1_000_000], result[:1_000_000]
     rotating = codec_of(projection="hadamard", scaling="contractive")
-    there_and_back = partial(lambda: rotating.decode(rotating.encode(million), out=back))
+
+    def there_and_back() -> None:
+        rotating.decode(rotating.encode(million), out=back)
+
     yield Row(
         "1e6 floats, hadamard, ratio 0.1, to bytes and back, 1 thread",
         "copy of the gradient",

@@ -232,3 +232,16 @@ def test_compressed_objects_made_of_parts_that_do_not_fit_are_not_sent() -> None
         ta.TernaryCompressedGradient(trits * 2, 1.0, 1000, 70, 1).to_bytes()
     with pytest.raises(ta.WireError, match=r"call tritter_accel.wire.parse"):
         ta.CompressedGradient.from_bytes(ta.TernaryCompressedGradient(trits, 1.0, 1000, 70, 1).to_bytes())
+
+
+def test_signs_of_a_gradient_of_two_values_have_the_bias_that_is_stated() -> None:
+    """Signs times a Hadamard matrix are no uniform rotation: few values give few magnitudes."""
+    values = np.zeros(1024, np.float32)
+    values[:2] = 1, 0.5
+    for quantize, stated in (("sign", 0.25), ("ternary", 0.111), ("levels2", 0.0009), ("levels4", 0.0005)):
+        codec = compressor(
+            projection="hadamard", scaling="unbiased", quantize=quantize, quantizer_scale="unbiased"
+        )
+        decoded = [codec.decode(codec.encode(values, 1.0, step=step)) for step in range(400)]
+        bias = np.mean(decoded, axis=0, dtype=np.float64) - values
+        assert abs(float(bias @ bias) / 1.25 / stated - 1) < 0.2

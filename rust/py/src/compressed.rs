@@ -23,7 +23,7 @@ fn origin_argument(
     scaling: Argument<'_>,
 ) -> PyResult<Origin> {
     let projection = projection.or(Projection::default(), projection_argument)?;
-    if !matches!(projection, Projection::Dense | Projection::Hadamard) {
+    if !projection.mixes() {
         let message = format!("got '{}', which travels as a Message; call encode", projection.name());
         return Err(raise(Error::argument("projection", message)));
     }

@@ -5,7 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use tritter_core::base::error::{Error, Result};
 use tritter_core::base::exec::Exec;
-use tritter_core::codec::config::{Projection, Quantize, Ratio};
+use tritter_core::base::memory::try_vec;
+use tritter_core::codec::config::{Quantize, Ratio};
 use tritter_core::codec::message::{Header, Message};
 
 use crate::arrays::{read_bytes, to_array};
@@ -141,10 +142,10 @@ fn as_message<'py>(
 /// The `CompressedGradient` that a message stands for, if it is of that kind.
 pub fn projection(py: Python<'_>, message: &Message<'_>) -> PyResult<Option<CompressedGradient>> {
     let Header { origin, compressed_dim: k, ratio, quantizer } = message.header;
-    let (Some(ratio), true, Quantize::None) = (ratio, spread(origin.projection), quantizer.quantize) else {
+    let (Some(ratio), true, Quantize::None) = (ratio, origin.projection.mixes(), quantizer.quantize) else {
         return Ok(None);
     };
-    let mut data = tritter_core::base::memory::try_vec::<f32>(k).map_err(raise)?;
+    let mut data = try_vec::<f32>(k).map_err(raise)?;
     enter(py, k as f64, |exec| message.values(exec, &mut data))?;
     let data = to_array(py, data, &[k])?.unbind();
     Ok(Some(CompressedGradient::made(data, k, ratio, origin)))
@@ -154,17 +155,13 @@ pub fn projection(py: Python<'_>, message: &Message<'_>) -> PyResult<Option<Comp
 pub fn ternary(py: Python<'_>, message: &Message<'_>) -> PyResult<Option<TernaryCompressedGradient>> {
     let Header { origin, compressed_dim: k, ratio, quantizer } = message.header;
     let one_scale = quantizer.quantize == Quantize::Ternary && quantizer.block().is_none();
-    if !one_scale || !spread(origin.projection) {
+    if !one_scale || !origin.projection.mixes() {
         return Ok(None);
     }
-    let mut trits = tritter_core::base::memory::try_vec::<i8>(k).map_err(raise)?;
+    let mut trits = try_vec::<i8>(k).map_err(raise)?;
     let scale = enter(py, k as f64, |exec| message.trits(exec, &mut trits))?;
     let data = to_array(py, trits, &[k])?.unbind();
     Ok(Some(TernaryCompressedGradient::made(data, k, scale, quantizer.scale, ratio, origin)))
-}
-
-fn spread(projection: Projection) -> bool {
-    matches!(projection, Projection::Dense | Projection::Hadamard)
 }
 
 /// What is said of a message that is none of the wanted class.

@@ -16,6 +16,7 @@ use crate::codec::quantizer::check_scale;
 use crate::codec::{dense, hadamard, ternary, topk};
 use crate::numeric::bf16;
 use crate::numeric::clip::clip_to_norm;
+use crate::numeric::elementwise::check_len;
 use crate::numeric::reduce::require_finite;
 
 /// Values that are worth a thread where they are only copied or rounded.
@@ -96,7 +97,7 @@ impl GradientCompressor {
         origin: &Origin,
         out: &mut [f32],
     ) -> Result<()> {
-        expect_len(origin.original_dim, gradients.len())?;
+        check_len(origin.original_dim, gradients.len())?;
         project(exec, &self.clipped(exec, gradients)?, origin, out)
     }
 
@@ -118,7 +119,7 @@ impl GradientCompressor {
     /// Writes the gradient that `data` was compressed from, as far as it can be had, to `out`.
     pub fn decompress(&self, exec: &Exec<'_>, data: &[f32], origin: &Origin, out: &mut [f32]) -> Result<()> {
         self.check_seed(origin)?;
-        expect_len(origin.original_dim, out.len())?;
+        check_len(origin.original_dim, out.len())?;
         expand(exec, data, origin, out)
     }
 
@@ -183,7 +184,7 @@ impl GradientCompressor {
         message: &mut [u8],
     ) -> Result<()> {
         let origin = &header.origin;
-        expect_len(origin.original_dim, gradients.len())?;
+        check_len(origin.original_dim, gradients.len())?;
         let quantizer = header.quantizer;
         header.write(message, |indices, scales, bytes| {
             let clipped = self.clipped(exec, gradients)?;
@@ -221,7 +222,7 @@ impl GradientCompressor {
     pub fn decode(&self, exec: &Exec<'_>, message: &Message<'_>, out: &mut [f32]) -> Result<()> {
         let Header { origin, compressed_dim, ratio, .. } = &message.header;
         self.check_seed(origin)?;
-        expect_len(origin.original_dim, out.len())?;
+        check_len(origin.original_dim, out.len())?;
         if origin.projection == Projection::None {
             return message.values(exec, out);
         }
@@ -271,13 +272,13 @@ impl Message<'_> {
 impl Header {
     /// Writes the message of a projection that has been made.
     pub fn write_values(&self, exec: &Exec<'_>, values: &[f32], message: &mut [u8]) -> Result<()> {
-        expect_len(self.compressed_dim, values.len())?;
+        check_len(self.compressed_dim, values.len())?;
         self.write(message, |_, _, bytes| write_floats(exec, values, bytes))
     }
 
     /// Writes the message of trits that have been made.
     pub fn write_trits(&self, exec: &Exec<'_>, trits: &[i8], scale: f32, message: &mut [u8]) -> Result<()> {
-        expect_len(self.compressed_dim, trits.len())?;
+        check_len(self.compressed_dim, trits.len())?;
         check_scale(scale, 0)?;
         self.write(message, |_, scales, bytes| {
             scales.copy_from_slice(&scale.to_le_bytes()[..scales.len()]);
@@ -349,10 +350,6 @@ fn no_projection(projection: Projection) -> Error {
 /// How many times smaller k trits of 2 bits and a scale of 32 are than n values of 32 bits.
 pub fn ternary_compression_ratio(n: usize, k: usize) -> f32 {
     (32.0 * n as f64) as f32 / (2.0 * k as f64 + 32.0) as f32
-}
-
-pub(super) fn expect_len(expected: usize, actual: usize) -> Result<()> {
-    if expected == actual { Ok(()) } else { Err(Error::DimensionMismatch { expected, actual }) }
 }
 
 #[cfg(test)]

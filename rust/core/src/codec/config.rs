@@ -42,6 +42,11 @@ impl Projection {
         }
     }
 
+    /// Whether every value that is sent mixes many of the gradient, so that there are a factor and an unbiased form.
+    pub fn mixes(self) -> bool {
+        matches!(self, Self::Dense | Self::Hadamard)
+    }
+
     /// How many values stand for `n`.
     pub fn compressed_dim(self, n: usize, ratio: Ratio) -> usize {
         match self {
@@ -253,8 +258,7 @@ impl TrainingConfig {
     /// Whether what is sent means the gradient on average, at the price of a larger error: an error that is fed back
     /// then grows without bound.
     pub fn is_unbiased(&self) -> bool {
-        let projected = matches!(self.projection, Projection::Dense | Projection::Hadamard);
-        (projected && self.scaling == Scaling::Unbiased)
+        (self.projection.mixes() && self.scaling == Scaling::Unbiased)
             || (self.quantizer.is_quantised() && self.quantizer.scale == QuantizerScale::Unbiased)
     }
 

@@ -5,10 +5,11 @@
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
-use crate::codec::compressor::{GradientCompressor, Origin, expect_len};
+use crate::codec::compressor::{GradientCompressor, Origin};
 use crate::codec::config::Projection;
 use crate::codec::dense;
 use crate::numeric::clip::clip_to_norm;
+use crate::numeric::elementwise::check_len;
 
 impl GradientCompressor {
     /// Writes the projections of `count` gradients, one behind the other in `gradients`, to `out` in the same way.
@@ -24,7 +25,7 @@ impl GradientCompressor {
     ) -> Result<()> {
         require_dense(origin.projection)?;
         let (len, columns) = (origin.original_dim, out.len() / count.max(1));
-        expect_len(len.saturating_mul(count), gradients.len())?;
+        check_len(len.saturating_mul(count), gradients.len())?;
         let scale = origin.scaling.factor(len, columns);
         let stream = origin.stream();
         match self.config().gradient_clipping() {
@@ -53,10 +54,10 @@ impl GradientCompressor {
     ) -> Result<()> {
         require_dense(origin.projection)?;
         self.check_seed(origin)?;
-        expect_len(origin.original_dim.saturating_mul(data.len()), out.len())?;
+        check_len(origin.original_dim.saturating_mul(data.len()), out.len())?;
         let columns = data.first().map_or(0, |data| data.len());
         for data in data {
-            expect_len(columns, data.len())?;
+            check_len(columns, data.len())?;
         }
         let scale = origin.scaling.factor(origin.original_dim, columns);
         dense::decompress_many(exec, &origin.stream(), data, scale, out)

@@ -129,20 +129,18 @@ impl Header {
 
     fn header_bytes(&self, payload: usize) -> [u8; HEADER] {
         let Origin { original_dim, seed, step, slot, projection, scaling } = self.origin;
-        let quantised = self.quantizer.is_quantised();
-        let (form, block) =
-            if quantised { (self.quantizer.scale, self.quantizer.block()) } else { Default::default() };
+        let quantizer = self.quantizer.on_the_wire();
         let mut bytes = [0; HEADER];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(0, &MAGIC);
-        put(4, &[VERSION, projection as u8, self.quantizer.quantize as u8, scaling as u8, form as u8]);
+        put(4, &[VERSION, projection as u8, quantizer.quantize as u8, scaling as u8, quantizer.scale as u8]);
         put(12, &self.ratio.map_or(0.0, Ratio::get).to_le_bytes());
         put(16, &(original_dim as u64).to_le_bytes());
         put(24, &(self.compressed_dim as u64).to_le_bytes());
         put(32, &seed.to_le_bytes());
         put(40, &step.to_le_bytes());
         put(44, &slot.to_le_bytes());
-        put(48, &block.unwrap_or(0).to_le_bytes());
+        put(48, &quantizer.block().unwrap_or(0).to_le_bytes());
         put(56, &(payload as u64).to_le_bytes());
         bytes
     }
@@ -270,9 +268,8 @@ fn check_scaling(projection: Projection, scaling: Scaling) -> Result<()> {
 }
 
 fn check_ratio(projection: Projection, quantize: Quantize, ratio: Option<Ratio>) -> Result<()> {
-    let spread = matches!(projection, Projection::Dense | Projection::Hadamard);
     let message = match ratio {
-        None if !spread || quantize != Quantize::Ternary => {
+        None if !projection.mixes() || quantize != Quantize::Ternary => {
             "is not recorded, which is for ternary values of dense and hadamard".into()
         }
         Some(ratio) if projection == Projection::None && ratio.get() != 1.0 => {

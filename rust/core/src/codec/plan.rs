@@ -2,9 +2,10 @@
 
 use crate::base::error::{Error, Result};
 use crate::base::exec::Exec;
-use crate::codec::compressor::{GradientCompressor, Origin, expect_len};
+use crate::codec::compressor::{GradientCompressor, Origin};
 use crate::codec::dense::packed::PackedMatrix;
 use crate::codec::many::require_dense;
+use crate::numeric::elementwise::check_len;
 
 /// A compressor, what decides the matrix, and the matrix.
 #[derive(Debug, Clone)]
@@ -62,8 +63,8 @@ impl ProjectionPlan {
 
     /// [`GradientCompressor::compress`].
     pub fn compress(&self, exec: &Exec<'_>, gradients: &[f32], out: &mut [f32]) -> Result<()> {
-        expect_len(self.matrix.rows(), gradients.len())?;
-        expect_len(self.matrix.columns(), out.len())?;
+        check_len(self.matrix.rows(), gradients.len())?;
+        check_len(self.matrix.columns(), out.len())?;
         let scale = self.origin.scaling.factor(gradients.len(), out.len());
         self.matrix.compress(exec, &self.compressor.clipped(exec, gradients)?, scale, out)
     }
@@ -71,8 +72,8 @@ impl ProjectionPlan {
     /// Refuses what was compressed under another matrix; the scaling may be another.
     pub fn check(&self, origin: &Origin, columns: usize) -> Result<()> {
         self.compressor.check_seed(origin)?;
-        expect_len(self.matrix.rows(), origin.original_dim)?;
-        expect_len(self.matrix.columns(), columns)?;
+        check_len(self.matrix.rows(), origin.original_dim)?;
+        check_len(self.matrix.columns(), columns)?;
         let own = &self.origin;
         if own.projection != origin.projection {
             let (wanted, came) = (own.projection.name(), origin.projection.name());
@@ -91,7 +92,7 @@ impl ProjectionPlan {
     /// [`GradientCompressor::decompress`], of what [`Self::check`] lets pass.
     pub fn decompress(&self, exec: &Exec<'_>, data: &[f32], origin: &Origin, out: &mut [f32]) -> Result<()> {
         self.check(origin, data.len())?;
-        expect_len(self.matrix.rows(), out.len())?;
+        check_len(self.matrix.rows(), out.len())?;
         let scale = origin.scaling.factor(out.len(), data.len());
         self.matrix.decompress(exec, data, scale, out)
     }

@@ -115,8 +115,7 @@ impl Quantizer {
         let len = self.block_len(values.len());
         let encode = |exec: &Exec<'_>, values: &[f32], scale: &mut [u8], bytes: &mut [u8]| {
             let emit = |level: SimdLevel, digits: &[u8], out: &mut [u8]| packing.pack(level, digits, out);
-            let found =
-                quantise(exec, argument, values, self.quantize, self.scale, bytes, packing.planes(), emit)?;
+            let found = self.quantise(exec, argument, values, bytes, packing.planes(), emit)?;
             scale.copy_from_slice(&found.to_le_bytes());
             Ok(())
         };
@@ -139,6 +138,67 @@ impl Quantizer {
                 })
             })
         })
+    }
+
+    /// Makes the digits of one scale block and returns its scale. `emit` writes the digits of a piece to its place in `out`, which
+    /// holds an element for every `per_element` digits, and whole ones for every whole piece.
+    pub(crate) fn quantise<T: Send>(
+        self,
+        exec: &Exec<'_>,
+        argument: &str,
+        values: &[f32],
+        out: &mut [T],
+        per_element: usize,
+        emit: impl Fn(SimdLevel, &[u8], &mut [T]) + Send + Sync,
+    ) -> Result<f32> {
+        let Self { quantize, scale: form, .. } = self;
+        let [magnitudes, squares] = match (quantize, form) {
+            (Quantize::Ternary | Quantize::Sign, QuantizerScale::Unbiased) => {
+                reduce::sums_abs_and_squares(exec, values)?
+            }
+            (Quantize::Ternary | Quantize::Sign, _) => [reduce::sum_abs(exec, values)?, 0.0],
+            _ => [0.0, reduce::sum_squares(exec, values)?],
+        };
+        // Sums of finite float32 values and of their squares are finite in float64.
+        if !(magnitudes + squares).is_finite() {
+            reduce::require_finite(exec, argument, values)?;
+        }
+        let count = values.len().max(1) as f64;
+        let cut = Cut::new(quantize, form, magnitudes / count, (squares / count).sqrt());
+        let mut sums: Vec<[f64; 2]> = try_vec(values.len().div_ceil(reduce::BLOCK))?;
+        let parts = values
+            .chunks(PART)
+            .zip(out.chunks_mut(PART / per_element))
+            .zip(sums.chunks_mut(PART / reduce::BLOCK));
+        let mut parts: Vec<_> = parts.collect();
+        exec.for_each_chunk_mut(&mut parts, 1, |_, parts| {
+            let mut digits = try_vec(PIECE.min(values.len()))?;
+            for ((values, out), sums) in parts {
+                let outs = out.chunks_mut(PIECE / per_element);
+                let sums = sums.chunks_mut(PIECE / reduce::BLOCK);
+                for ((values, out), sums) in values.chunks(PIECE).zip(outs).zip(sums) {
+                    let digits = &mut digits[..values.len()];
+                    cut.run(exec.level(), values, digits, sums);
+                    emit(exec.level(), digits, out);
+                }
+            }
+            Ok(())
+        })?;
+        let [inner, energy] = reduce::pairwise(&mut sums);
+        let scale = match (quantize, form) {
+            (Quantize::Ternary, QuantizerScale::Reference) => f64::from(cut.reference_scale),
+            (Quantize::Ternary, _) if energy == 0.0 => 1.0,
+            (Quantize::Sign, QuantizerScale::Unbiased) => quotient(squares, magnitudes),
+            (Quantize::Sign, _) => magnitudes / count,
+            (_, QuantizerScale::Unbiased) => quotient(squares, inner),
+            _ => quotient(inner, energy),
+        };
+        let scale = scale as f32;
+        if scale.is_finite() {
+            Ok(scale)
+        } else {
+            Err(Error::NonFinite { argument: "scale".into(), index: 0, value: scale })
+        }
     }
 
     /// Writes the values that digits stand for to `out`. Scales and digits are valid.
@@ -210,68 +270,6 @@ pub(crate) fn check_scale(scale: f32, block: usize) -> Result<()> {
     }
     let message = format!("got {scale:?} for block {block}, wanted a finite number of 0 or more");
     Err(Error::wire("scales", message))
-}
-
-/// Makes the digits of one scale block and returns its scale. `emit` writes the digits of a piece to its place in `out`, which
-/// holds an element for every `per_element` digits, and whole ones for every whole piece.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn quantise<T: Send>(
-    exec: &Exec<'_>,
-    argument: &str,
-    values: &[f32],
-    quantize: Quantize,
-    form: QuantizerScale,
-    out: &mut [T],
-    per_element: usize,
-    emit: impl Fn(SimdLevel, &[u8], &mut [T]) + Send + Sync,
-) -> Result<f32> {
-    let [magnitudes, squares] = match (quantize, form) {
-        (Quantize::Ternary | Quantize::Sign, QuantizerScale::Unbiased) => {
-            reduce::sums_abs_and_squares(exec, values)?
-        }
-        (Quantize::Ternary | Quantize::Sign, _) => [reduce::sum_abs(exec, values)?, 0.0],
-        _ => [0.0, reduce::sum_squares(exec, values)?],
-    };
-    // Sums of finite float32 values and of their squares are finite in float64.
-    if !(magnitudes + squares).is_finite() {
-        reduce::require_finite(exec, argument, values)?;
-    }
-    let count = values.len().max(1) as f64;
-    let cut = Cut::new(quantize, form, magnitudes / count, (squares / count).sqrt());
-    let mut sums: Vec<[f64; 2]> = try_vec(values.len().div_ceil(reduce::BLOCK))?;
-    let parts = values
-        .chunks(PART)
-        .zip(out.chunks_mut(PART / per_element))
-        .zip(sums.chunks_mut(PART / reduce::BLOCK));
-    let mut parts: Vec<_> = parts.collect();
-    exec.for_each_chunk_mut(&mut parts, 1, |_, parts| {
-        let mut digits = try_vec(PIECE.min(values.len()))?;
-        for ((values, out), sums) in parts {
-            let outs = out.chunks_mut(PIECE / per_element);
-            let sums = sums.chunks_mut(PIECE / reduce::BLOCK);
-            for ((values, out), sums) in values.chunks(PIECE).zip(outs).zip(sums) {
-                let digits = &mut digits[..values.len()];
-                cut.run(exec.level(), values, digits, sums);
-                emit(exec.level(), digits, out);
-            }
-        }
-        Ok(())
-    })?;
-    let [inner, energy] = reduce::pairwise(&mut sums);
-    let scale = match (quantize, form) {
-        (Quantize::Ternary, QuantizerScale::Reference) => f64::from(cut.reference_scale),
-        (Quantize::Ternary, _) if energy == 0.0 => 1.0,
-        (Quantize::Sign, QuantizerScale::Unbiased) => quotient(squares, magnitudes),
-        (Quantize::Sign, _) => magnitudes / count,
-        (_, QuantizerScale::Unbiased) => quotient(squares, inner),
-        _ => quotient(inner, energy),
-    };
-    let scale = scale as f32;
-    if scale.is_finite() {
-        Ok(scale)
-    } else {
-        Err(Error::NonFinite { argument: "scale".into(), index: 0, value: scale })
-    }
 }
 
 fn quotient(of: f64, by: f64) -> f64 {

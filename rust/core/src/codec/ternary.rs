@@ -5,7 +5,8 @@ use crate::base::exec::Exec;
 use crate::base::memory::try_vec;
 use crate::codec::config::{Quantize, QuantizerScale};
 use crate::codec::pack::Packing;
-use crate::codec::quantizer::{self, PIECE};
+use crate::codec::quantizer::{PIECE, Quantizer};
+use crate::numeric::elementwise::check_len;
 
 /// Writes the trits of `values` to `trits` and returns their scale. A value that is not finite is refused under the name
 /// `argument`.
@@ -16,10 +17,9 @@ pub fn quantise(
     form: QuantizerScale,
     trits: &mut [i8],
 ) -> Result<f32> {
-    if values.len() != trits.len() {
-        return Err(Error::DimensionMismatch { expected: values.len(), actual: trits.len() });
-    }
-    quantizer::quantise(exec, argument, values, Quantize::Ternary, form, trits, 1, |_, digits, trits| {
+    check_len(values.len(), trits.len())?;
+    let quantizer = Quantizer::new(Quantize::Ternary, form, None)?;
+    quantizer.quantise(exec, argument, values, trits, 1, |_, digits, trits| {
         for (trit, &digit) in trits.iter_mut().zip(digits) {
             *trit = digit as i8 - 1;
         }
